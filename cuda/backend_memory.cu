@@ -79,14 +79,15 @@ const char* unsupported_feature(const DeviceModel& model) {
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
   if (model.head_dim > 128)
-    throw Error(ErrorCode::kUnsupportedModel,
-                "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " +
+                                                  std::to_string(model.head_dim) + ": run this model with device cpu");
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
   if (model.vocab_size > kMaxVocab)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
-                                                  " tokens, got " + std::to_string(model.vocab_size));
+                                                  " tokens, got " + std::to_string(model.vocab_size) +
+                                                  ": run this model with device cpu");
   const int64_t needed = weight_bytes * num_sharing_, available = available_bytes();
   if (needed > available)
     throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +

@@ -21,8 +21,8 @@ class CudaLinks {
   virtual ~CudaLinks() = default;
 };
 
-// Quantizes `count` values, at most 128, to codes in 4 or 8 bits: value = (code - 2^(bits - 1)) * scale. `codes` has
-// room for `count` rounded up to 16. Returns the scale as f16 bits; Inf when a value is too large.
+// Quantizes `count` values, at most 128, to codes in 4 or 8 bits: value = (code - 2^(bits - 1)) * scale. `codes` holds
+// at least `count` bytes rounded up to 16. Returns the scale as f16 bits; Inf when a value is too large.
 using GroupQuantizer = uint16_t (*)(const float* values, int count, int bits, uint8_t* codes);
 
 struct CudaBackendOptions {
