@@ -72,6 +72,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
   info_.has_quantized_weights = true;
   info_.keeps_fp8_weights = features_.codes;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  if (world_size() == 1) begin_timeline(stream_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -79,6 +80,7 @@ CudaBackend::~CudaBackend() {
   try {
     check(cudaSetDevice(device_), "selecting the device");
     wait_for(stream_);
+    if (world_size() == 1) end_timeline(stream_);
   } catch (const Error&) {
     return;  // the device was lost just now
   }

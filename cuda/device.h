@@ -2,6 +2,7 @@
 // Device code for all kernels: CUDA's language and runtime, or their host emulation (test/native/cuda_host). Every
 // instruction without a C++ equivalent is a function here, with its host twin beside it. Kernels contain no inline
 // assembly.
+#include <chrono>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -41,6 +42,19 @@ __device__ __forceinline__ int warp_id() {
 // A warp id that the compiler knows to be the same in all lanes.
 __device__ __forceinline__ int uniform_warp_id() {
   return __shfl_sync(0xffffffffu, warp_id(), 0);
+}
+
+// The device's clock in nanoseconds.
+__device__ __forceinline__ unsigned long long globaltimer() {
+#if defined(__CUDACC__)
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+#else
+  return static_cast<unsigned long long>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+#endif
 }
 
 // ---- number types

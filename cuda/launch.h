@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda/spin_limit.h"
+#include "cuda/timeline.h"
 #include "native/base/error.h"
 
 namespace capstan::cuda {
@@ -114,10 +115,9 @@ bool has_sm90a_code(void (*kernel)(Parameters...)) {
   return attribute_of(current_device(), cudaDevAttrComputeCapabilityMajor) == 9 && kernel_ptx_version(kernel) >= 90;
 }
 
-// `uses_pdl` requires a kernel that calls griddepcontrol_wait, and code for the device that supports it.
 template <class... Parameters, class... Arguments>
-void launch_pdl(bool uses_pdl, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                cudaStream_t stream, Arguments&&... arguments) {
+void enqueue_kernel(bool uses_pdl, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                    cudaStream_t stream, Arguments&&... arguments) {
   const auto capture_lock = lock_capture();
 #if defined(__CUDACC__)
   constexpr size_t kWithoutAsking = 48 << 10;
@@ -145,6 +145,15 @@ void launch_pdl(bool uses_pdl, void (*kernel)(Parameters...), dim3 grid, dim3 bl
                 }),
         "launching a kernel");
 #endif
+}
+
+// `uses_pdl` requires a kernel that calls griddepcontrol_wait, and code for the device that supports it.
+template <class... Parameters, class... Arguments>
+void launch_pdl(bool uses_pdl, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                cudaStream_t stream, Arguments&&... arguments) {
+  enqueue_kernel(uses_pdl, kernel, grid, block, shared_bytes, stream, std::forward<Arguments>(arguments)...);
+  if (const LaunchHook hook = launch_hook(); hook != nullptr)
+    hook(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__, grid.x * grid.y * grid.z, uses_pdl, stream);
 }
 
 template <class... Parameters, class... Arguments>

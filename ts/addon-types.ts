@@ -111,7 +111,8 @@ export interface NativeTensor {
    * `layers.N.{input_norm,mlp_norm,q_norm,k_norm}.weight`,
    * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`. Of recurrent layers:
    * `layers.N.{in_proj,conv}.{weight,bias}`, or for a delta net in place of `in_proj`
-   * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight` or `layers.N.{in_proj_qkvz,in_proj_ba}.weight`;
+   * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight`, where `layers.N.in_proj_qkvz.weight` can replace
+   * the first two and `layers.N.in_proj_ba.weight` the last two;
    * `layers.N.{a_log,dt_bias,skip}` and `layers.N.mixer_norm.weight`. Of inputs per layer:
    * `{per_layer_table,per_layer_projection,per_layer_norm}.weight`,
    * `layers.N.{per_layer_gate,per_layer_projection,per_layer_norm}.weight` and `layers.N.layer_scale`.
@@ -135,6 +136,8 @@ export interface NativeTensor {
   interleavedRows?: number;
   /** The file holds the transposed matrix. */
   isTransposed?: boolean;
+  /** Of a vector x: the file holds -exp(x). */
+  isNegatedExp?: boolean;
 }
 
 /** The architecture as data. Sizes are those of the complete model, before it is split over ranks. */
@@ -266,6 +269,12 @@ export interface NativeMoe {
   numExperts: number;
   /** Experts of each token. */
   topK: number;
+  /**
+   * Groups of neighbouring experts; default 1. A token's experts are of the `topGroups` best groups. The score of a
+   * group is the sum of its two best.
+   */
+  numGroups?: number;
+  topGroups?: number;
   /** Of one expert. */
   intermediateSize: number;
   /** Of the expert that all tokens have; 0 = none. */
@@ -290,6 +299,11 @@ export interface NativeRecurrent {
   numHeads: number;
   /** Groups of heads that share keys and queries (of Mamba 2: B and C). */
   numGroups: number;
+  /**
+   * Neighbouring heads belong to neighbouring groups, as GGUF files store Qwen3.5: head h belongs to group
+   * h % numGroups. Otherwise the heads of a group are neighbours.
+   */
+  headsAlternate?: boolean;
   /** Of a value. */
   headDim: number;
   /** Of a key. */

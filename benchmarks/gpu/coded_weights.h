@@ -1,17 +1,15 @@
 #pragma once
 // Random weights in the codes of `--quantization int8` and `int4`, for benchmarks. Several copies, so that they exceed
 // any cache.
+#include "benchmarks/gpu/inputs.h"
 #include "cuda/codes.h"
-#include "cuda/memory.h"
 #include "native/base/check.h"
 
 namespace capstan::benchmarks {
 
 class CodedWeights {
  public:
-  // `random(count, bits, mask)` returns `count` words: `bits`, and random bits where `mask` has ones.
-  template <class Random>
-  CodedWeights(int bits, int64_t rows, const cuda::DepthSplit& split, int64_t copies, const Random& random) {
+  CodedWeights(int bits, int64_t rows, const cuda::DepthSplit& split, int64_t copies, cudaStream_t stream) {
     FileTensor tensor;
     tensor.rows = rows, tensor.cols = split.parts * split.part_cols;
     MatrixSource source;
@@ -25,10 +23,9 @@ class CodedWeights {
     const int64_t tiles = (rows + cuda::kTileRows - 1) / cuda::kTileRows;
     code_bytes_ = tiles * code_tile_bytes(*layout, split);
     record_bytes_ = tiles * cuda::kTileRows * layout->num_groups * layout->record_bytes;
-    codes_ = random(copies * code_bytes_ / 4, 0u, 0xffffffffu);
-    records_ = random((copies * record_bytes_ + 3) / 4, 0x10001000u, 0x03ff03ffu);  // f16 of 2^-11
+    codes_ = filled_words(copies * code_bytes_ / 4, {1, 0u, 0xffffffffu}, stream);
+    records_ = filled_words((copies * record_bytes_ + 3) / 4, {2, 0x10001000u, 0x03ff03ffu}, stream);  // f16 of 2^-11
   }
-  int64_t bytes() const { return code_bytes_ + record_bytes_; }
   cuda::DeviceMatrix matrix(int64_t copy) const {
     cuda::DeviceMatrix matrix = matrix_;
     matrix.codes.codes = codes_.as<uint8_t>() + copy * code_bytes_;

@@ -5,22 +5,16 @@
     report.py add FILE --commit C --phase P --status S --seconds N [--log FILE] [--lines FILE…]
     report.py merge FILE OTHER…                merge results of the same commit; the newest result of each phase wins
     report.py status FILE --commit C --phase P print the status of a phase, or nothing
-    report.py figure FILE KEY NAME FIELD       print one measurement
     report.py table FILE                       print the table
 """
 import argparse
 import json
-import math
 import os
 import re
 import subprocess
 import time
 
-# The targets for the Qwen2.5-1.5B shape: shares of the hardware limit, milliseconds, and the time of PyTorch divided by the time of our kernels.
-MIN_SHARES = {'decode 1x1024': 0.72, 'decode 8x1024': 0.68, 'decode 64x1024': 0.6, 'decode 256x1024': 0.55, 'decode 64x8192': 0.68, 'decode 256x8192': 0.7, 'prefill 1024': 0.45, 'prefill 8192': 0.5}
-MAX_MS = {'first token 1024 cached': 5, 'first token 8192 cached': 7}
-MIN_RATIOS = {'gemm': 0.75, 'attention': 0.7}
-PHASES = ['build', 'primitives', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
+from tables import print_tables
 
 
 def read(file):
@@ -59,7 +53,9 @@ def tests_of(log):
     for line in log.splitlines():
         match = re.match(r'(ok    |FAILED) (\w+)$', line)
         if match is None:
-            if line.startswith('  '):
+            if line in ('failed tests:', 'slowest tests:'):
+                pending = []
+            elif line.startswith('  '):
                 pending.append(line.strip())
             continue
         if match[1] == 'FAILED':
@@ -68,6 +64,20 @@ def tests_of(log):
             passed.append(match[2])
         pending = []
     return passed, failed
+
+
+def waits_of(log):
+    """The first message of each test that ran again with limited waits, which names the wait that did not end."""
+    waits, name = {}, None
+    for line in log.splitlines():
+        match = re.match(r'  (\S.*) with limited waits:$', line)
+        if match:
+            name = match[1]
+        elif name and line.startswith('  '):
+            waits.setdefault(name, line.strip())
+        else:
+            name = None
+    return waits
 
 
 def parse(line):
@@ -85,6 +95,7 @@ def add(args):
         with open(args.log, encoding='utf-8', errors='replace') as stream:
             log = stream.read()
         phase['passed'], phase['failed'] = tests_of(log)
+        phase['waits'] = waits_of(log)
         if args.status != 'passed':
             phase['log_end'] = log[-2000:]
         phase['notes'] = [line.strip() for line in log.splitlines() if line.startswith('  ') and re.search(r'worst|requests,', line)][:60]
@@ -114,86 +125,9 @@ def merge(file, others):
         write(file, results)
 
 
-def figures(phase, key):
-    return {line['name']: line for line in phase.get(key, []) if 'name' in line}
-
-
-def torch_name(name):
-    return re.sub('^(gemv|wgmma) ', '' if 'attention' in name else 'gemm ', name)
-
-
-def shown(line, field, form):
-    return format(line[field], form) if field in line else '–'
-
-
-def table(results):
-    machine = results.get('machine', {})
-    print(f"{machine.get('name', '?')}, driver {machine.get('driver_version', '?')}, SM clock {machine.get('clocks.sm', '?')}, commit {results.get('commit', '?')[:12]}")
-    phases = results.get('phases', {})
-    bench = phases.get('bench', {})
-    kernels, torch, steps, serve = figures(bench, 'kernels'), figures(bench, 'torch'), figures(bench, 'steps'), figures(phases.get('serve', {}), 'serve')
-    gates = {}
-
-    def gate(name, passed):
-        gates[name] = passed
-        return '  pass' if passed else '  FAIL'
-
-    # Several kernels may compute the same product. Only the fastest must meet the target.
-    fastest = {}
-    for name, line in kernels.items():
-        fastest[torch_name(name)] = min(fastest.get(torch_name(name), math.inf), line['us'])
-    if kernels:
-        print(f"\n{'kernel':<26}{'us':>10}{'GB/s':>8}{'TFLOP/s':>9}{'of reads':>9}{'torch us':>10}{'torch/us':>9}  gate")
-    for name, line in kernels.items():
-        theirs = torch.get(torch_name(name))
-        beside = f"{theirs['us']:>10.1f}{theirs['us'] / line['us']:>9.2f}" if theirs else ''
-        least = MIN_RATIOS.get(torch_name(name).split()[0])
-        if theirs and least and line['us'] == fastest[torch_name(name)]:
-            beside += gate(name, theirs['us'] / line['us'] >= least)
-        print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{shown(line, 'bandwidth_share', '.0%'):>9}{beside}")
-    if steps:
-        print(f"\n{'step':<28}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}{'/us':>8}  gate")
-    for name, line in steps.items():
-        if 'steady_us' not in line:
-            continue
-        theirs = torch.get(name.removeprefix('deterministic '))
-        beside = f"{theirs['us']:>17.0f}{theirs['us'] / line['steady_us']:>8.2f}" if theirs else ' ' * 25
-        if name in MIN_SHARES and 'steady_share' in line:
-            beside += gate(name, line['steady_share'] >= MIN_SHARES[name])
-        print(f"{name:<28}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
-    for name, line in torch.items():
-        if name.startswith('generate'):
-            print(f"{name + ' by transformers':<28}{line['us']:>10.0f}  us per token, including the prompt")
-    if any('ms' in line for line in serve.values()):
-        print(f"\n{'over HTTP':<26}{'ms':>10}  gate")
-    for name, line in serve.items():
-        if 'ms' in line:
-            print(f"{name:<26}{line['ms']:>10.2f}{gate(name, line['ms'] <= MAX_MS[name]) if name in MAX_MS else ''}")
-        else:
-            print(f"{name}: " + ', '.join(f'{field} {value}' for field, value in line.items() if field != 'name' and not isinstance(value, dict)))
-    if gates:
-        failed = [name for name, passed in gates.items() if not passed]
-        unmeasured = [name for name in [*MIN_SHARES, *MAX_MS] if name not in gates] + [f'{kind} against PyTorch' for kind in MIN_RATIOS if not any(torch_name(name).startswith(kind) for name in gates)]
-        print(f"\n{len(gates) - len(failed)} of {len(gates)} gates passed{': not ' if failed else ''}{', '.join(failed)}; not measured: {', '.join(unmeasured) or 'none'}")
-
-    # The summary comes last, because a remote caller may see only the end of the output.
-    print()
-    for name in PHASES:
-        phase = results.get('phases', {}).get(name)
-        if phase is None:
-            print(f'{name:<9} not run')
-            continue
-        counts = f"{len(phase.get('passed', []))} passed, {len(phase.get('failed', {}))} failed" if phase.get('passed') or phase.get('failed') else ''
-        print(f"{name:<9} {phase['status']:<8} {phase['seconds']:>7.1f} s  {counts}")
-        for test, why in phase.get('failed', {}).items():
-            print(f'    FAILED {test}: {why[0][:150] if why else ""}')
-        if phase['status'] == 'failed' and not phase.get('failed'):
-            print('    ' + ' | '.join(phase.get('log_end', '').strip().splitlines()[-2:])[:200])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('action', choices=['machine', 'add', 'merge', 'status', 'figure', 'table'])
+    parser.add_argument('action', choices=['machine', 'add', 'merge', 'status', 'table'])
     parser.add_argument('file')
     parser.add_argument('others', nargs='*')
     parser.add_argument('--commit', default='unknown')
@@ -213,12 +147,8 @@ def main():
         merge(args.file, args.others)
     elif args.action == 'status':
         print(for_commit(read(args.file), args.commit)['phases'].get(args.phase, {}).get('status', ''))
-    elif args.action == 'figure':
-        key, name, field = args.others
-        line = figures(read(args.file).get('phases', {}).get('bench', {}), key).get(name)
-        print(line[field] if line else '')
     else:
-        table(read(args.file))
+        print_tables(read(args.file))
 
 
 main()

@@ -20,7 +20,14 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-PORT = 18090
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+PORT = free_port()
 
 
 def request(path, body=None, timeout=120):

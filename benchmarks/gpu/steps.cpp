@@ -3,7 +3,9 @@
 // standard output.
 //    gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny]
 //              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--quantization
-//              int8|int4]
+//              int8|int4] [--label TEXT]
+//              [--batches 1,8,64,256] [--contexts 1024,8192] [--lengths 1024,8192] [--layers 28]
+// The last four apply to the shape of Qwen2.5-1.5B. --label starts the name of each measurement.
 // Both ceilings come from the same run (gpu_kernels, torch_figures.py). Without both, no limits and shares are printed.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -26,9 +29,10 @@ namespace capstan::benchmarks {
 namespace {
 
 struct Options {
-  std::string device = "cuda", shape = "qwen2.5-1.5b", only;
+  std::string device = "cuda", shape = "qwen2.5-1.5b", only, label;
+  std::vector<int> batches = {1, 8, 64, 256}, contexts = {1024, 8192}, lengths = {1024, 8192};
   double read_bandwidth = 0, peak = 0, fill_seconds = 40;
-  int num_steps = 30;
+  int num_steps = 30, num_layers = 28;
   bool is_deterministic = false;
   std::string quantization;  // int8 or int4; empty: weights in bf16
   bool is_tiny() const { return shape == "tiny"; }
@@ -45,8 +49,9 @@ ModelSpec spec_of(const Options& options) {
     spec.layers.resize(2), spec.num_kv_heads = 2, spec.head_dim = 16;
     spec.max_position_embeddings = 256;
   } else {
-    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.layers.resize(28),
-    spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
+    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960,
+    spec.layers.resize(static_cast<size_t>(options.num_layers)), spec.num_heads = 12, spec.num_kv_heads = 2,
+    spec.head_dim = 128;
     spec.max_position_embeddings = 32768;
   }
   spec.tie_word_embeddings = true;
@@ -269,10 +274,8 @@ class Bench {
   }
 
   void print(const std::string& name, double single, double steady, double limit, int tokens, double filled) {
-    const std::string weights = options_.quantization.empty() ? "" : options_.quantization + " ";
-    std::printf("{\"name\":\"%s%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
-                options_.is_deterministic ? "deterministic " : "", weights.c_str(), name.c_str(), single * 1e6,
-                steady * 1e6, tokens / steady, filled);
+    std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
+                options_.label.c_str(), name.c_str(), single * 1e6, steady * 1e6, tokens / steady, filled);
     if (std::isfinite(limit))
       std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / single,
                   limit / steady);
@@ -288,6 +291,14 @@ class Bench {
   double linear_params_ = 0;
   std::vector<SampleResult> spare_results_;
 };
+
+std::vector<int> parse_list(const std::string& text) {
+  std::vector<int> values;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    values.push_back(std::atoi(word.c_str()));
+  return values;
+}
 
 Options parse(int argc, char** argv) {
   Options options;
@@ -311,6 +322,16 @@ Options parse(int argc, char** argv) {
       options.is_deterministic = value == "yes";
     else if (name == "--quantization")
       options.quantization = value;
+    else if (name == "--label")
+      options.label = value + " ";
+    else if (name == "--batches")
+      options.batches = parse_list(value);
+    else if (name == "--contexts")
+      options.contexts = parse_list(value);
+    else if (name == "--layers")
+      options.num_layers = std::atoi(value.c_str());
+    else if (name == "--lengths")
+      options.lengths = parse_list(value);
     else
       throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
   }
@@ -321,15 +342,13 @@ void run(const Options& options) {
   Bench bench(options);
   const bool decodes = options.only != "prefill", prefills = options.only != "decode";
   if (prefills)
-    for (const int length : options.is_tiny() ? std::vector<int>{100} : std::vector<int>{1024, 8192})
+    for (const int length : options.is_tiny() ? std::vector<int>{100} : options.lengths)
       bench.prefill(length);
   if (!decodes) return;
   if (options.is_tiny()) return bench.decode(2, 70);
-  for (const int context : {1024, 8192})
-    for (const int num_seqs : {1, 8, 64, 256})
-      // A few cases show the cost.
-      if ((!options.is_deterministic && options.quantization.empty()) || (context == 1024 && num_seqs <= 64))
-        bench.decode(num_seqs, context);
+  for (const int context : options.contexts)
+    for (const int num_seqs : options.batches)
+      bench.decode(num_seqs, context);
 }
 
 }  // namespace

@@ -45,9 +45,10 @@ struct FileTensor {
   // Heads have d rows. The first p rows of each are stored as pairs: row 2r + j of a head holds its row j * p / 2 + r.
   // 0 = rows in order. GGUF files store the q and k projections of Llama like this. So do models whose rotary positions
   // turn neighbouring dimensions.
-  int paired_head_dim = 0;     // d
-  int paired_rows = 0;         // p
-  bool is_transposed = false;  // the file holds (cols, rows)
+  int paired_head_dim = 0;      // d
+  int paired_rows = 0;          // p
+  bool is_transposed = false;   // the file holds (cols, rows)
+  bool is_negated_exp = false;  // of a vector: the file holds -exp(x), as GGUF files do for the decay of a recurrence
 };
 
 // Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor. Without scales in other arrays.

@@ -42,8 +42,10 @@ struct KvGroup {
 
 // The sizes of the recurrent layers on this rank. A model has one kind of them.
 struct RecurrentShape {
-  int num_heads = 0;          // of values; 0 for short convolutions
-  int num_groups = 0;         // of heads that share keys and queries (B and C of Mamba 2)
+  int num_heads = 0;   // of values; 0 for short convolutions
+  int num_groups = 0;  // of heads that share keys and queries (B and C of Mamba 2)
+  // Head h belongs to group h % num_groups, as in GGUF files of Qwen3.5. Otherwise the heads of a group are neighbours.
+  bool heads_alternate = false;
   int head_dim = 0;           // of a value
   int state_size = 0;         // of a key
   int conv_taps = 0;          // inputs of a convolution, the token's own included
@@ -51,6 +53,7 @@ struct RecurrentShape {
 
   // Values of one row of the result.
   int64_t output_size() const { return num_heads == 0 ? conv_channels : int64_t{num_heads} * head_dim; }
+  int group_of(int head) const { return heads_alternate ? head % num_groups : head / (num_heads / num_groups); }
 };
 
 struct DeviceLayer {
@@ -103,6 +106,9 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
 struct Moe {
   int num_experts = 0;  // 0 = the model has none
   int top_k = 0;
+  // A token's experts are of the `top_groups` best groups of neighbouring experts. The score of a group is the sum of
+  // its two best.
+  int num_groups = 1, top_groups = 1;
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert that all tokens have; 0 = none
   RouterScore score = RouterScore::kSoftmax;

@@ -1,6 +1,7 @@
 #include "native/backend/panel_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "native/backend/loaded_groups.h"
@@ -141,6 +142,16 @@ void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype,
   }
   if (file_dtype != dtype) convert(file_dtype, from, dtype, to, count);
   if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(file_dtype, from, count));
+}
+
+// values = the x of -exp(x).
+void take_exponents(const FileTensor& tensor, std::vector<float>& values) {
+  for (float& value : values) {
+    if (!(value < 0))
+      throw Error(ErrorCode::kInvalidModel,
+                  "tensor " + tensor.name + ": expected values below 0, got " + std::to_string(value));
+    value = std::log(-value);
+  }
 }
 
 void check_slice(const TensorSlice& slice) {
@@ -317,6 +328,7 @@ std::vector<float> read_floats(const TensorSlice& slice) {
   std::vector<float> decoded;
   QuantRow row;
   read_rows(read, 0, read.num_rows, DType::kF32, {raw, decoded, row}, reinterpret_cast<char*>(values.data()));
+  if (tensor.is_negated_exp) take_exponents(tensor, values);
   if (!is_paired_bias) return values;
   std::vector<float> ordered(static_cast<size_t>(slice.num_cols));
   for (size_t i = 0; i < ordered.size(); ++i)

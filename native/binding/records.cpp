@@ -59,6 +59,7 @@ TensorEntry to_tensor(const Napi::Object& object) {
     tensor.dtype = to_dtype(object, "dtype");
   if (!object.Get("interleavedHeadDim").IsUndefined()) tensor.paired_head_dim = int32(object, "interleavedHeadDim");
   if (!object.Get("isTransposed").IsUndefined()) tensor.is_transposed = boolean(object, "isTransposed");
+  if (!object.Get("isNegatedExp").IsUndefined()) tensor.is_negated_exp = boolean(object, "isNegatedExp");
   if (!object.Get("interleavedRows").IsUndefined()) tensor.paired_rows = int32(object, "interleavedRows");
   const Napi::Array shape = array(object, "shape");
   for (uint32_t i = 0; i < shape.Length(); ++i) {

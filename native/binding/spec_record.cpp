@@ -79,6 +79,8 @@ Moe to_moe(const Napi::Object& object) {
   Moe moe;
   moe.num_experts = int32(object, "numExperts");
   moe.top_k = int32(object, "topK");
+  if (!object.Get("numGroups").IsUndefined()) moe.num_groups = int32(object, "numGroups");
+  if (!object.Get("topGroups").IsUndefined()) moe.top_groups = int32(object, "topGroups");
   moe.intermediate_size = integer(object, "intermediateSize");
   moe.shared_intermediate_size = integer(object, "sharedIntermediateSize");
   moe.score =
@@ -94,6 +96,7 @@ RecurrentShape to_recurrent(const Napi::Object& object) {
   RecurrentShape shape;
   shape.num_heads = int32(object, "numHeads");
   shape.num_groups = int32(object, "numGroups");
+  if (!object.Get("headsAlternate").IsUndefined()) shape.heads_alternate = boolean(object, "headsAlternate");
   shape.head_dim = int32(object, "headDim");
   shape.state_size = int32(object, "stateSize");
   shape.conv_taps = int32(object, "convTaps");

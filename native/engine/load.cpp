@@ -29,10 +29,6 @@ constexpr int kMaxLoras = 4096;
 // Up to this many tokens a step takes hardly longer than with one.
 constexpr int kCheapStepTokens = 8;
 
-// bf16 activations gain a narrow layer only microseconds, and their rounding uses up most of the tolerance of the
-// number type.
-constexpr int64_t kNarrowHiddenSize = 512;
-
 [[noreturn]] void refuse_argument(const std::string& name, const std::string& expected, const std::string& received) {
   throw Error(ErrorCode::kInvalidArgument, name + ": expected " + expected + ", got " + received);
 }
@@ -439,14 +435,8 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   loaded.info = make_info();
   EngineOptions options;
   const ModelSpec& spec = request_.spec;
-  options.limits = {request_.max_num_seqs,
-                    limits_.max_num_tokens,
-                    memory_.max_model_len,
-                    request_.max_step_ms,
-                    attention_work_per_context(spec),
-                    speculation_,
-                    !spec.is_causal,
-                    draft_.has_value()};
+  options.limits = {request_.max_num_seqs,          limits_.max_num_tokens, memory_.max_model_len, request_.max_step_ms,
+                    attention_work_by_window(spec), speculation_,           !spec.is_causal,       draft_.has_value()};
   options.pooled = {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
@@ -479,11 +469,6 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
 }
 
 }  // namespace
-
-bool computes_in_f32(const LoadRequest& request) {
-  const bool is_narrow = request.spec.hidden_size < kNarrowHiddenSize;
-  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
-}
 
 LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink) {
   EngineLoader loader(request);

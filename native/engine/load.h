@@ -94,9 +94,6 @@ struct LoadedEngine {
   EngineInfo info;
 };
 
-// Whether the activations of a model are f32.
-bool computes_in_f32(const LoadRequest& request);
-
 // Called on loading threads with the bytes read so far and in total. Throws to cancel.
 using LoadObserver = std::function<void(int64_t done, int64_t total)>;
 

@@ -20,6 +20,7 @@
 // A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
 // and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct SchedulerLimits {
   int max_model_len = 2048;
   // Prefill chunks lengthen a step by at most this while sequences decode. 0 = no limit.
   double max_step_ms = 0;
-  // Work of attention to one token of context, relative to all other work on a token.
-  double unit_per_context = 0;
+  // Work of attention to one token of context, relative to all other work on a token, by the window of the layers.
+  // Window 0 = none.
+  std::map<int, double> context_work = {};
   SpeculationOptions speculation = {};
   // A sequence runs in one step, whole. max_num_batched_tokens is at least max_model_len.
   bool runs_whole = false;
@@ -47,7 +49,7 @@ struct SchedulerLimits {
 class Scheduler {
  public:
   Scheduler(const SchedulerLimits& limits, BlockManager blocks)
-      : limits_(limits), blocks_(std::move(blocks)), step_times_(limits.unit_per_context) {}
+      : limits_(limits), blocks_(std::move(blocks)), step_times_(limits.context_work) {}
 
   const BlockManager& blocks() const { return blocks_; }
   BlockManager& blocks() { return blocks_; }

@@ -26,7 +26,10 @@ double average(double old_value, double new_value, double if_more, double if_les
 
 double StepTimes::units(int first_position, int num_tokens) const {
   const double mean_context = first_position + 0.5 * num_tokens;
-  return num_tokens * (1 + unit_per_context_ * mean_context);
+  double per_token = 1;
+  for (const auto& [window, work] : context_work_)
+    per_token += work * (window == 0 ? mean_context : std::min<double>(mean_context, window));
+  return num_tokens * per_token;
 }
 
 void StepTimes::measure(const StepPlan& plan, double ms) {

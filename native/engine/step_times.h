@@ -1,15 +1,18 @@
 #pragma once
 // Estimates the time of prefill chunks from measured steps, so that a long prompt does not delay running streams.
 // Integers and milliseconds only: no tensor, device or model header.
+#include <map>
+#include <utility>
+
 #include "native/engine/step_plan.h"
 
 namespace capstan {
 
-// The work of a chunk in units: one unit is the work of one token without context. Attention adds `unit_per_context`
-// units for each token of context.
+// The work of a chunk in units: one unit is the work of one token without context. Attention adds the units of
+// `context_work` for each token of context that is in the window. Window 0 = all are.
 class StepTimes {
  public:
-  explicit StepTimes(double unit_per_context = 0) : unit_per_context_(unit_per_context) {}
+  explicit StepTimes(std::map<int, double> context_work = {}) : context_work_(std::move(context_work)) {}
 
   // Call with the time of each step, in milliseconds.
   void measure(const StepPlan& plan, double ms);
@@ -24,7 +27,7 @@ class StepTimes {
   double units(int first_position, int num_tokens) const;
   double decode_ms(double decode_units) const;
 
-  double unit_per_context_;
+  std::map<int, double> context_work_;  // by window
   // Averages over the last steps without prefill.
   double decode_ms_ = 0, decode_units_ = 0;
   double ms_per_unit_ = 0;       // of prefill

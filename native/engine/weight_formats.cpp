@@ -5,6 +5,10 @@
 namespace capstan {
 namespace {
 
+// bf16 activations gain a narrow layer only microseconds, and their rounding uses up most of the tolerance of the
+// number type.
+constexpr int64_t kNarrowHiddenSize = 512;
+
 bool is_fp8(const FileTensor& tensor) {
   return tensor.groups != nullptr && tensor.groups->layout == CodeLayout::kFp8;
 }
@@ -32,6 +36,11 @@ bool is_decoded_pair(const std::string& name, const FileTensor& tensor, const Te
 }
 
 }  // namespace
+
+bool computes_in_f32(const LoadRequest& request) {
+  const bool is_narrow = request.spec.hidden_size < kNarrowHiddenSize;
+  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
+}
 
 WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& backend) {
   if (request.quantization == Quantization::kInt8) return {WeightFormat::kInt8, WeightFormat::kInt8};

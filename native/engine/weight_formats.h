@@ -1,5 +1,5 @@
 #pragma once
-// Chooses the formats in which a model's weights are kept.
+// Chooses the formats of a model's weights and activations.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +8,9 @@
 #include "native/model/weights.h"
 
 namespace capstan {
+
+// Whether the activations that bf16 weights are multiplied with are f32.
+bool computes_in_f32(const LoadRequest& request);
 
 WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& backend);
 

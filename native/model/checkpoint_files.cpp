@@ -124,6 +124,8 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
   tensor.is_transposed = entry.is_transposed;
   if (tensor.is_transposed && (tensor.format != nullptr || entry.groups))
     refuse("isTransposed: expected a tensor that is not quantized");
+  tensor.is_negated_exp = entry.is_negated_exp;
+  if (tensor.is_negated_exp && entry.shape.size() != 1) refuse("isNegatedExp: expected a vector");
   if (tensor.cols > kMaxColumns)
     refuse("expected at most " + std::to_string(kMaxColumns) + " columns, got " + std::to_string(tensor.cols));
   if (entry.groups) {

@@ -38,6 +38,7 @@ struct TensorEntry {
   int paired_head_dim = 0;              // as in FileTensor
   int paired_rows = 0;                  // the same; 0 = paired_head_dim
   bool is_transposed = false;           // as in FileTensor
+  bool is_negated_exp = false;          // as in FileTensor
   std::vector<int64_t> shape;           // one or two dimensions
 };
 

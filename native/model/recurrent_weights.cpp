@@ -1,5 +1,6 @@
 #include "native/model/recurrent_weights.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,7 @@ class RowSource {
  public:
   RowSource(const Slicer& slicer, const std::string& prefix) : slicer_(slicer), prefix_(prefix) {}
 
+  bool has(const char* name) const { return slicer_.has(prefix_ + name + ".weight"); }
   // Appends rows of `name`.weight from `offset` + range.begin on, and of its bias if there is one.
   void add(const std::string& name, int64_t offset, Range range) {
     const int64_t begin = offset + range.begin;
@@ -60,29 +62,35 @@ class RowSource {
   const std::string& prefix_;
 };
 
-// Qwen3-Next stores the rows of one group together: q, k, v, z, and b, a.
-void add_grouped_columns(RowSource& rows, const RecurrentShard& shard, const Sizes& sizes) {
-  const int64_t values = sizes.heads_per_group() * sizes.head_dim, keys = sizes.state_size;
-  const auto add = [&](const char* name, int64_t group_rows, int64_t begin, int64_t count) {
+// Qwen3-Next stores the rows of one group together: q, k, v and z in one tensor, b and a in another. In its GGUF files
+// only b and a are so.
+void add_delta_net_columns(RowSource& rows, const RecurrentShard& shard, const Sizes& sizes) {
+  const Ranges ranges(shard);
+  const auto add_grouped = [&](const char* name, int64_t group_rows, int64_t begin, int64_t count) {
     for (int group = shard.first_group; group < shard.first_group + shard.shape.num_groups; ++group)
       rows.add(name, group * group_rows, {begin, count});
   };
-  const int64_t qkvz = 2 * keys + 2 * values, ba = 2 * sizes.heads_per_group();
-  add("in_proj_qkvz", qkvz, 2 * keys, values);
-  add("in_proj_qkvz", qkvz, keys, keys);
-  add("in_proj_qkvz", qkvz, 0, keys);
-  add("in_proj_qkvz", qkvz, 2 * keys + values, values);
-  add("in_proj_ba", ba, sizes.heads_per_group(), sizes.heads_per_group());
-  add("in_proj_ba", ba, 0, sizes.heads_per_group());
-}
-
-void add_delta_net_columns(RowSource& rows, const Ranges& ranges, const Sizes& sizes) {
-  rows.add("in_proj_qkv", 2 * sizes.keys, ranges.values);
-  rows.add("in_proj_qkv", sizes.keys, ranges.keys);
-  rows.add("in_proj_qkv", 0, ranges.keys);
-  rows.add("in_proj_z", 0, ranges.values);
-  rows.add("in_proj_a", 0, ranges.heads);
-  rows.add("in_proj_b", 0, ranges.heads);
+  if (rows.has("in_proj_qkvz")) {
+    const int64_t values = sizes.heads_per_group() * sizes.head_dim, keys = sizes.state_size;
+    const int64_t qkvz = 2 * keys + 2 * values;
+    add_grouped("in_proj_qkvz", qkvz, 2 * keys, values);
+    add_grouped("in_proj_qkvz", qkvz, keys, keys);
+    add_grouped("in_proj_qkvz", qkvz, 0, keys);
+    add_grouped("in_proj_qkvz", qkvz, 2 * keys + values, values);
+  } else {
+    rows.add("in_proj_qkv", 2 * sizes.keys, ranges.values);
+    rows.add("in_proj_qkv", sizes.keys, ranges.keys);
+    rows.add("in_proj_qkv", 0, ranges.keys);
+    rows.add("in_proj_z", 0, ranges.values);
+  }
+  if (rows.has("in_proj_ba")) {
+    const int64_t heads = sizes.heads_per_group();
+    add_grouped("in_proj_ba", 2 * heads, heads, heads);
+    add_grouped("in_proj_ba", 2 * heads, 0, heads);
+  } else {
+    rows.add("in_proj_a", 0, ranges.heads);
+    rows.add("in_proj_b", 0, ranges.heads);
+  }
 }
 
 // The rows of in_proj are the gate, x, B, C and the time steps.
@@ -120,17 +128,25 @@ RecurrentShard make_recurrent_shard(const ModelSpec& spec, int rank, int world_s
   RecurrentShard shard{shape, 0, 0, 0};
   if (world_size == 1) return shard;
   const int64_t total = shape.output_size();
-  if (shape.num_groups % world_size != 0)
+  const int heads_per_group = shape.num_heads / std::max(shape.num_groups, 1);
+  if (shape.heads_alternate && heads_per_group % world_size != 0)
+    refuse_split(world_size, "its recurrent layers have " + std::to_string(heads_per_group) +
+                                 " heads in each group, which a GGUF file of Qwen3.5 stores apart");
+  if (!shape.heads_alternate && shape.num_groups % world_size != 0)
     refuse_split(world_size, "its recurrent layers have " + std::to_string(shape.num_groups) +
                                  " groups of heads, and a rank holds whole groups");
   if (row_parallel_parts(total) % world_size != 0)
     refuse_split(world_size, "the output projection of its recurrent layers has " + std::to_string(total) +
                                  " columns, which form " + std::to_string(row_parallel_parts(total)) + " equal parts");
   shard.shape.num_heads /= world_size;
-  shard.shape.num_groups /= world_size;
-  shard.shape.conv_channels /= world_size;
   shard.first_head = rank * shard.shape.num_heads;
-  shard.first_group = rank * shard.shape.num_groups;
+  if (shape.heads_alternate) {  // each rank has all groups
+    shard.shape.conv_channels -= total - shard.shape.output_size();
+  } else {
+    shard.shape.num_groups /= world_size;
+    shard.shape.conv_channels /= world_size;
+    shard.first_group = rank * shard.shape.num_groups;
+  }
   shard.first_channel = rank * shard.shape.output_size();
   return shard;
 }
@@ -155,12 +171,16 @@ void check_recurrent_tensors(const ModelSpec& spec, Mixer mixer, const TensorTab
     return vector("mixer_norm.weight", sizes.values);
   }
   vector("mixer_norm.weight", sizes.head_dim);
-  if (tensors.contains(prefix + "in_proj_qkvz.weight")) {
+  // Tensors that hold the rows of a group together have the heads of a group together.
+  const bool may_be_grouped = !spec.recurrent.heads_alternate;
+  if (may_be_grouped && tensors.contains(prefix + "in_proj_qkvz.weight")) {
     matrix("in_proj_qkvz", 2 * sizes.keys + 2 * sizes.values, spec.hidden_size);
-    return matrix("in_proj_ba", 2 * sizes.heads, spec.hidden_size);
+  } else {
+    matrix("in_proj_qkv", 2 * sizes.keys + sizes.values, spec.hidden_size);
+    matrix("in_proj_z", sizes.values, spec.hidden_size);
   }
-  matrix("in_proj_qkv", 2 * sizes.keys + sizes.values, spec.hidden_size);
-  matrix("in_proj_z", sizes.values, spec.hidden_size);
+  if (may_be_grouped && tensors.contains(prefix + "in_proj_ba.weight"))
+    return matrix("in_proj_ba", 2 * sizes.heads, spec.hidden_size);
   matrix("in_proj_a", sizes.heads, spec.hidden_size);
   matrix("in_proj_b", sizes.heads, spec.hidden_size);
 }
@@ -175,10 +195,8 @@ RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, cons
     add_short_conv_columns(columns, ranges, sizes);
   else if (mixer == Mixer::kMamba2)
     add_mamba_columns(columns, ranges, sizes);
-  else if (slicer.has(prefix + "in_proj_qkvz.weight"))
-    add_grouped_columns(columns, shard, sizes);
   else
-    add_delta_net_columns(columns, ranges, sizes);
+    add_delta_net_columns(columns, shard, sizes);
   add_conv_channels(channels, mixer, ranges, sizes);
 
   RecurrentWeights weights;

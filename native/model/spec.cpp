@@ -71,6 +71,15 @@ void check_moe(const Moe& moe) {
   const int most = std::min(moe.num_experts, kMaxTopK);
   require(moe.top_k > 0 && moe.top_k <= most,
           "experts per token: expected 1 to " + std::to_string(most) + ", got " + std::to_string(moe.top_k));
+  const int num_groups = std::max(moe.num_groups, 1);
+  require(moe.num_groups == 1 ||
+              (moe.num_groups > 1 && moe.num_experts % num_groups == 0 && moe.num_experts / num_groups >= 2),
+          "groups of experts: expected a divisor of " + std::to_string(moe.num_experts) +
+              " with two experts or more in a group, got " + std::to_string(moe.num_groups));
+  require(
+      moe.top_groups > 0 && moe.top_groups <= num_groups && moe.top_k <= moe.num_experts / num_groups * moe.top_groups,
+      "groups of a token: expected up to " + std::to_string(num_groups) + " that hold " + std::to_string(moe.top_k) +
+          " experts, got " + std::to_string(moe.top_groups));
   require_positive(moe.intermediate_size, "moe_intermediate_size");
   require(moe.shared_intermediate_size >= 0 && moe.shared_intermediate_size < int64_t{1} << 31,
           "shared_expert_intermediate_size must not be negative");
@@ -224,11 +233,13 @@ double weights_per_token(const ModelSpec& spec) {
   return spec.num_layers() * weights_per_layer(spec) + static_cast<double>(spec.vocab_size * spec.hidden_size);
 }
 
-double attention_work_per_context(const ModelSpec& spec) {
-  const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
-  const auto num_attention = std::ranges::count(spec.layers, Mixer::kAttention, &LayerSpec::mixer);
-  const double share = static_cast<double>(num_attention) / spec.num_layers();
-  return share * 2 * query_size / weights_per_layer(spec);
+std::map<int, double> attention_work_by_window(const ModelSpec& spec) {
+  const double weights = spec.num_layers() * weights_per_layer(spec);
+  std::map<int, double> work;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.mixer == Mixer::kAttention)
+      work[layer.window] += 2.0 * spec.num_heads * spec.head_dim_of(layer) / weights;
+  return work;
 }
 
 void check_spec(const ModelSpec& spec) {

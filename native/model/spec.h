@@ -2,6 +2,7 @@
 // A model architecture as data, which `ts/model` reads from config.json. Sizes are of the complete model, before it is
 // split over ranks.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -105,8 +106,9 @@ int max_context_length(const ModelSpec& spec);
 // Returns the number of weights that one token is multiplied with, those of the LM head included.
 double weights_per_token(const ModelSpec& spec);
 
-// Returns the arithmetic work of attention to one token of context, relative to all products of one token with weights.
-double attention_work_per_context(const ModelSpec& spec);
+// Returns the arithmetic work of attention to one token of context, relative to all products of one token with weights,
+// by the window of the layers. Window 0 = none.
+std::map<int, double> attention_work_by_window(const ModelSpec& spec);
 
 // Throws kInvalidModel when a size is out of range or sizes contradict each other.
 void check_spec(const ModelSpec& spec);

@@ -1,4 +1,5 @@
 // The quantized types of GGUF files: decoded values, bit for bit with the gguf package, and reading from a file.
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -77,6 +78,17 @@ TEST(rows_of_heads_stored_as_pairs_are_read_in_order) {
       }
     }
   }
+}
+
+TEST(the_exponent_of_a_decay_is_read) {
+  MemoryCheckpoint checkpoint;
+  FileTensor decay = checkpoint.add("decay", DType::kF32, 1, 3, {-1, -std::exp(2.0f), -0.5f});
+  FileTensor wrong = checkpoint.add("wrong", DType::kF32, 1, 2, {-1, 0});
+  decay.is_negated_exp = wrong.is_negated_exp = true;
+  const std::vector<float> read = read_floats({&decay, 0, 1, 1, 2});
+  EXPECT_NEAR(read[0], 2, 1e-6);
+  EXPECT_NEAR(read[1], std::log(0.5), 1e-6);
+  EXPECT_ERROR("invalid_model", read_floats(whole(wrong)));
 }
 
 TEST(blocks_with_a_scale_that_is_not_finite_are_refused) {

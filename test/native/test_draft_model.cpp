@@ -92,7 +92,8 @@ TEST(draft_model_that_is_the_model_is_always_right) {
           change(load);
           EngineStats stats;
           answers_of(load, is_concurrent, &stats);
-          EXPECT(stats.num_draft_tokens > 100);
+          // Large steps have no drafts.
+          EXPECT(is_concurrent || stats.num_draft_tokens > 100);
           EXPECT_EQ(num_accepted(stats), stats.num_draft_tokens);
         }
     }

@@ -53,6 +53,21 @@ TEST(a_selection_bias_chooses_experts_but_does_not_weigh_them) {
   EXPECT_NEAR(choice.weights[0], 1 / (1 + std::exp(1.0)), 1e-6);
 }
 
+TEST(experts_are_of_the_groups_whose_two_best_have_the_largest_sum) {
+  Moe moe = moe_of(6, 2);
+  moe.num_groups = 3, moe.top_groups = 1;
+  moe.score = RouterScore::kSigmoid;
+  // The best expert is in a group with a bad one.
+  EXPECT_EQ(choose(moe, {9.0f, -9.0f, 1.0f, 2.0f, 0.0f, 0.0f}).experts == (std::vector<int32_t>{3, 2}), true);
+  moe.top_groups = 2;
+  EXPECT_EQ(choose(moe, {9.0f, -9.0f, 1.0f, 2.0f, 0.0f, 0.5f}).experts == (std::vector<int32_t>{3, 2}), true);
+  moe.top_groups = 3;
+  EXPECT_EQ(choose(moe, {9.0f, -9.0f, 1.0f, 2.0f, 0.0f, 0.5f}).experts == (std::vector<int32_t>{0, 3}), true);
+  moe.top_groups = 1;
+  // Equal groups: the first.
+  EXPECT_EQ(choose(moe, {1.0f, 0.0f, 0.0f, 1.0f, 1.0f, 0.0f}).experts == (std::vector<int32_t>{0, 1}), true);
+}
+
 TEST(experts_have_factors_and_the_logits_of_a_router_a_scale) {
   Moe moe = moe_of(3, 2);
   moe.normalizes_weights = true, moe.logit_scale = 0.5;

@@ -49,7 +49,8 @@ struct Chunk {
 // Two layers of one kind with random weights, and the projections of sequences.
 class Layers {
  public:
-  explicit Layers(Mixer mixer) : mixer_(mixer), shape_(shape_of(mixer)) {
+  explicit Layers(Mixer mixer, bool heads_alternate = false) : mixer_(mixer), shape_(shape_of(mixer)) {
+    shape_.heads_alternate = heads_alternate;
     conv_ = random_values(1, shape_.conv_channels * shape_.conv_taps, 0.5f);
     conv_bias_ = random_values(2, shape_.conv_channels, 0.3f);
     a_log_ = random_values(3, shape_.num_heads, 0.5f);
@@ -170,7 +171,7 @@ class Layers {
   void recur(const std::vector<float>& row, const Doubles& mixed, int head, std::vector<Doubles>& state,
              Doubles& result) const {
     const int size = shape_.state_size, values = static_cast<int>(shape_.output_size());
-    const int group = head / (shape_.num_heads / shape_.num_groups);
+    const int group = shape_.heads_alternate ? head % shape_.num_groups : head / (shape_.num_heads / shape_.num_groups);
     const auto steps = row.begin() + shape_.conv_channels + values;
     const double x = double{steps[head]} + dt_bias_[head], step = std::log1p(std::exp(x));
     const double decay = std::exp(-std::exp(a_log_[head]) * step);
@@ -245,21 +246,27 @@ void expect_equal_bits(const std::vector<std::vector<Result>>& got, const std::v
 
 constexpr Mixer kMixers[] = {Mixer::kDeltaNet, Mixer::kShortConv, Mixer::kMamba2};
 
-TEST(recurrent_layers_follow_the_definition) {
+void expect_definition(const Layers& layers) {
   const int length = 40;
-  for (const Mixer mixer : kMixers) {
-    const Layers layers(mixer);
-    for (const CpuIsa isa : available_cpu_isas()) {
-      const auto results = layers.run(isa, 2, {{chunk(0, 0, length, 3), chunk(1, 0, length, 1)}}, 2, length);
-      for (int layer = 0; layer < Layers::kLayers; ++layer)
-        for (int sequence = 0; sequence < 2; ++sequence) {
-          const std::vector<Doubles> wanted = layers.reference(layer, sequence, length);
-          for (int position = 0; position < length; ++position)
-            for (size_t i = 0; i < wanted[position].size(); ++i)
-              EXPECT_NEAR(results[layer][sequence][position][i], wanted[position][i], 1e-4);
-        }
-    }
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const auto results = layers.run(isa, 2, {{chunk(0, 0, length, 3), chunk(1, 0, length, 1)}}, 2, length);
+    for (int layer = 0; layer < Layers::kLayers; ++layer)
+      for (int sequence = 0; sequence < 2; ++sequence) {
+        const std::vector<Doubles> wanted = layers.reference(layer, sequence, length);
+        for (int position = 0; position < length; ++position)
+          for (size_t i = 0; i < wanted[position].size(); ++i)
+            EXPECT_NEAR(results[layer][sequence][position][i], wanted[position][i], 1e-4);
+      }
   }
+}
+
+TEST(recurrent_layers_follow_the_definition) {
+  for (const Mixer mixer : kMixers)
+    expect_definition(Layers(mixer));
+}
+
+TEST(recurrent_layers_with_alternating_heads_follow_the_definition) {
+  expect_definition(Layers(Mixer::kDeltaNet, true));
 }
 
 TEST(recurrent_layers_have_the_same_bits_in_any_chunks_batches_and_threads) {

@@ -157,7 +157,7 @@ LongPrompt run_long_prompt(const Machine& machine, int num_streams, int num_prom
   SchedulerLimits limits;
   limits.max_model_len = 100'000;
   limits.max_step_ms = max_step_ms;
-  limits.unit_per_context = machine.context_ms / 1000 / machine.token_ms;
+  limits.context_work = {{0, machine.context_ms / 1000 / machine.token_ms}};
   Scheduler scheduler(limits, BlockManager({{20'000}}, 16, false));
   StepPlan plan;
   const auto step = [&] {
@@ -223,6 +223,20 @@ StepPlan step_of(int num_streams, int first_position, int num_prefill_tokens) {
   plan.sequences.emplace_back().first_position = first_position;
   plan.sequences.back().num_tokens = num_prefill_tokens;
   return plan;
+}
+
+TEST(step_times_count_no_more_context_than_the_windows_hold) {
+  // Without a measurement of prefill all times are 0.
+  const auto ms_at = [](std::map<int, double> work, int position) {
+    StepTimes times(std::move(work));
+    times.measure(step_of(0, 0, 100), 100);
+    return times.prefill_ms(position, 100);
+  };
+  EXPECT_NEAR(ms_at({}, 100'000), 100, 1e-9);
+  EXPECT_NEAR(ms_at({{64, 0.01}}, 100'000), ms_at({{64, 0.01}}, 1'000), 1e-9);
+  // 50 tokens of context at first, later all of them without a window and 64 with one.
+  EXPECT_NEAR(ms_at({{0, 0.01}, {64, 0.02}}, 950), 100 * (1 + 0.01 * 1'000 + 0.02 * 64) / (1 + 0.01 * 50 + 0.02 * 50),
+              1e-9);
 }
 
 // Returns the longest step while one stream decodes and a prompt of 6,000 tokens arrives.

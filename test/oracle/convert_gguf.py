@@ -6,6 +6,7 @@ only published ones, and keys that llama.cpp reads or ignores but its converter 
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,9 +15,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 FIXTURES = Path(__file__).parent / "fixtures"
 # Together: each architecture that is not in make_gguf.py.
 CASES = [
-    "cohere2-f32", "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "gemma4-f32", "gemma4-moe-f32", "glm4-f32", "gpt-oss-f32", "gpt-oss-mxfp4", "granite-bf16", "granitemoe-f32",
+    "apertus-f32", "cohere2-f32", "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "gemma4-f32", "gemma4-moe-f32", "glm4-f32", "glm4-moe-f32", "glm4-moe-groups-f32", "gpt-oss-f32", "gpt-oss-mxfp4",
+    "granite-bf16", "granite4-f32", "granitemoe-f32",
     "hunyuan-f32", "lfm2-f32", "lfm2-moe-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
-    "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "seed-oss-f32", "smollm3-fourth-bf16",
+    "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "qwen3-next-experts-f32", "qwen35-f32", "qwen35-moe-f32",
+    "seed-oss-f32", "smollm3-fourth-bf16",
+    # Models that pool, and models with an MTP head.
+    *(f"embeddings/{name}" for name in (
+        "bert-mean-bf16", "bert-mean-f32", "gemma3-f32", "modernbert-bias-f32", "modernbert-f32", "modernbert-rerank-f32",
+        "qwen3-last-f32", "qwen3-rerank-f32", "qwen3-rerank-untied-f32", "roberta-rerank-f32", "xlmr-cls-f32", "xlmr-rerank-f32")),
+    "mtp/hybrid", "mtp/experts",
 ]
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "mxfp4": "MOSTLY_BF16"}
 
@@ -25,6 +33,8 @@ def add_extra_keys(writer, config):
     kind = config["model_type"]
     if kind == "gemma3_text":  # by default every sixth layer is full, as in all published models
         writer.add_sliding_window_pattern([layer == "sliding_attention" for layer in config["layer_types"]])
+    if kind == "modernbert":  # the published config.json has this key too
+        writer.add_layer_norm_eps(config["norm_eps"])
     if kind == "mixtral" and config.get("sliding_window"):  # llama.cpp has no window for Mixtral
         writer.add_sliding_window(config["sliding_window"])
 
@@ -32,21 +42,33 @@ def add_extra_keys(writer, config):
 def convert(case, source, out):
     from conversion import get_model_class
     from conversion.base import ModelBase, ModelType, get_model_architecture
+    from conversion.bert import BertModel
     import gguf
 
-    from gguf_writer import add_tokenizer, read_config
+    from gguf_writer import add_tokenizer, add_unigram, read_tensors
 
     hparams = ModelBase.load_hparams(source, False)
     model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-    dtype = case.rsplit("-", 1)[1]
-    model = model_class(source, getattr(gguf.LlamaFileType, TYPES[dtype]), out, eager=True)
+    model_class._is_qwen3_reranker = lambda self: "rerank" in case  # the converter looks for the published name
+    model_class.no_mtp = "mtp.fc.weight" not in read_tensors(source)
+    dtype = case.rsplit("-", 1)[-1]
+    model = model_class(source, getattr(gguf.LlamaFileType, TYPES.get(dtype, TYPES["f32"])), out, eager=True, sentence_transformers_dense_modules=True)
     inner = getattr(model, "impl", model)
 
     if hparams["model_type"] == "hunyuan_v1_dense":
         inner.hparams["max_position_embeddings"] = 32768  # the converter knows only the published lengths
 
+    own_vocab = inner.set_vocab
+
     def set_vocab():
-        add_tokenizer(inner.gguf_writer, source, read_config(source))
+        kind = json.loads((source / "tokenizer.json").read_text())["model"]["type"]
+        if kind == "Unigram":
+            add_unigram(inner.gguf_writer, source, hparams)
+        elif source.parent.name == "embeddings":
+            inner.get_vocab_base_pre = lambda tokenizer: "bert-bge" if kind == "WordPiece" else "qwen2"
+            BertModel.set_vocab(inner) if kind == "WordPiece" else own_vocab()
+        else:
+            add_tokenizer(inner.gguf_writer, source)
         add_extra_keys(inner.gguf_writer, hparams)
 
     model.set_vocab = inner.set_vocab = set_vocab
@@ -68,7 +90,9 @@ def main():
     with torch.inference_mode():
         for case in args.cases:
             source = next(path for path in (args.fixtures / case, args.fixtures / "quantized" / case) if path.exists())
-            convert(case, source, args.out / f"{case}.gguf")
+            out = args.out / f"{case}.gguf"
+            out.parent.mkdir(exist_ok=True)
+            convert(case, source, out)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,12 @@ CASES = [
     row("modernbert-rerank-f32", MODERNBERT, "wordpiece", task="score",
         config={"architectures": ["ModernBertForSequenceClassification"], "classifier_pooling": "mean", **ONE_LABEL},
         mutations={"pooling": {"classifier_pooling": "cls"}}),
+    row("qwen3-classify-f32", QWEN3, "bpe", task="score",
+        config={"architectures": ["Qwen3ForSequenceClassification"], "pad_token_id": 0, **ONE_LABEL}),
+    row("gemma2-classify-f32", QWEN3, "bpe", task="score",
+        config={"architectures": ["Gemma2ForSequenceClassification"], "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh",
+                "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 12, "query_pre_attn_scalar": 16, "pad_token_id": 0,
+                "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity", **ONE_LABEL}),
     row("qwen3-rerank-f32", QWEN3, "bpe", task="score"),
     row("qwen3-rerank-untied-f32", QWEN3, "bpe", task="score", config={"tie_word_embeddings": False}),
 ]

@@ -14,11 +14,13 @@ import { compareCase } from './compare';
 import { listCases } from './golden';
 
 const fixtures = path.join(__dirname, 'fixtures');
-const files = readdirSync(path.join(fixtures, 'gguf')).filter((name) => !/-0000[2-9]-of-/.test(name));
+const models = path.join(fixtures, 'gguf');
+const files = readdirSync(models).filter((name) => name.endsWith('.gguf') && !/-0000[2-9]-of-/.test(name));
+const pooling = readdirSync(path.join(models, 'embeddings')).map((name) => path.join('embeddings', name));
 
 test('the fixtures cover each architecture, and each family that another architecture writes', async () => {
   const seen = new Set<string>();
-  for (const file of files) {
+  for (const file of [...files, ...pooling]) {
     const { metadata } = await readGgufFiles(path.join(fixtures, 'gguf', file));
     const reader = new JsonReader(metadata, file);
     const { architecture, family } = findArchitecture(reader);

@@ -124,7 +124,7 @@ def interleave(array, num_heads):
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
 
 
-def add_tokenizer(writer, directory, config):
+def add_tokenizer(writer, directory):
     """Writes the byte-level tokenizer of a case."""
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
     specials = {token["id"] for token in tokenizer["added_tokens"]}
@@ -140,6 +140,22 @@ def add_tokenizer(writer, directory, config):
     writer.add_chat_template("{% for message in messages %}{{ message.content }}{% endfor %}")
 
 
+def add_unigram(writer, directory, config):
+    """Writes the tokenizer of a case as the converter of llama.cpp writes that of XLM-R, which needs a table of characters."""
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    pieces = tokenizer["model"]["vocab"]
+    kinds = {0: gguf.TokenType.CONTROL, 1: gguf.TokenType.CONTROL, 2: gguf.TokenType.CONTROL, 3: gguf.TokenType.UNKNOWN}
+    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece for piece, _ in pieces])
+    writer.add_token_scores([score for _, score in pieces])
+    writer.add_token_types([kinds.get(i, gguf.TokenType.NORMAL) for i in range(len(pieces))])
+    writer.add_add_space_prefix(True)
+    writer.add_token_type_count(config.get("type_vocab_size", 1))
+    writer.add_remove_extra_whitespaces(False)
+    gguf.SpecialVocab(directory, n_vocab=len(pieces)).add_to_gguf(writer)
+
+
 def write_gguf(directory, path, max_model_len=None, as_f32=True, has_tokenizer=False, **options):
     """Writes the file. With as_f32 the values have type float32, so llama.cpp does not round activations. `options` go to
     the writer, which can split the file."""
@@ -147,7 +163,7 @@ def write_gguf(directory, path, max_model_len=None, as_f32=True, has_tokenizer=F
     arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, arch, **options)
     if has_tokenizer:
-        add_tokenizer(writer, directory, config)
+        add_tokenizer(writer, directory)
     else:
         writer.add_tokenizer_model("no_vocab")
     writer.add_vocab_size(config["vocab_size"])

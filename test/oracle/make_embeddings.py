@@ -21,7 +21,10 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
+try:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+except ImportError:  # the cases "*-classify-*" need transformers only
+    pass
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from embedding_cases import CASES
@@ -215,7 +218,24 @@ def rerank_by_answer(directory, max_length):
     return scores
 
 
+@torch.no_grad()
+def score_by_classifier(directory, max_length):
+    """transformers reads the last token. sentence-transformers applies the activation of its config."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, **MODEL_OPTIONS).eval()
+    is_identity = "sbert_ce_default_activation_function" in json.loads((directory / "config.json").read_text())
+    scores = []
+    for document in DOCUMENTS:
+        ids = tokenizer(QUERY, document, truncation="longest_first", max_length=max_length)["input_ids"]
+        logit = model(torch.tensor([ids])).logits[0, 0].double()
+        scores.append((logit if is_identity else torch.sigmoid(logit)).item())
+    return scores
+
+
 def score(case, directory):
+    if "-classify-" in case["name"]:
+        length = case["config"]["max_position_embeddings"]
+        return {"scores": score_by_classifier(directory, length), "truncated": score_by_classifier(directory, 24), "truncatedTo": 24}
     if case["config"]["model_type"] == "qwen3":
         length = case["config"]["max_position_embeddings"]
         return {"scores": rerank_by_answer(directory, length), "truncated": rerank_by_answer(directory, 300), "truncatedTo": 300}

@@ -489,6 +489,7 @@ OF_FEATURE = {
     "xielu": [M("alpha_p ignored", weights=zero("alpha_p")), M("alpha_n ignored", weights=zero("alpha_n")),
               M("beta ignored", weights=set_everywhere("act_fn.beta", 0.0)), M("SiLU", config=set_config(hidden_act="silu"))],
     "selection-bias": [M("no selection bias", weights=zero("expert_bias", "e_score_correction_bias"))],
+    "expert-groups": [M("one group of experts", config=set_config(n_group=1, topk_group=1))],
     "shared-experts": [M("no shared experts", weights=zero("shared_experts.down_proj.weight"))],
     "per-layer-inputs": [M("no table", weights=zero("embed_tokens_per_layer.weight")),
                          M("no projection of the embedding", weights=zero("per_layer_model_projection.weight")),

@@ -285,8 +285,9 @@ test('the library reference lists every option and error code', () => {
 function familiesTable(): string {
   const rows = FAMILIES.map(({ modelType, architecture, pooling }) => {
     const writes = (row: GgufArchitecture) =>
-      [row, ...(row.variants ?? [])].some((other) => other.modelType === modelType);
-    const names = pooling === undefined ? ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``) : [];
+      row.classNames?.includes(architecture) ??
+      (pooling === undefined && [row, ...(row.variants ?? [])].some((other) => other.modelType === modelType));
+    const names = ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``);
     const task = pooling?.task ?? 'generate';
     return `| \`${architecture}\` | \`${modelType}\` | \`${task}\` | ${names.join(', ') || 'not yet'} |`;
   });

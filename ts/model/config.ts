@@ -29,7 +29,8 @@ export const MAX_LAYERS = 4096;
 /** Limits the list of tensors. The largest models have 24,000. */
 const MAX_ALL_EXPERTS = 2 ** 18;
 
-const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
+/** By their names in config.json. */
+export const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
   silu: 'silu',
   swish: 'silu',
   gelu: 'gelu',

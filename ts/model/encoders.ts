@@ -35,6 +35,15 @@ const MODERNBERT_NAMES = {
 /** Sentence-transformers takes the mean unless files beside the model say otherwise. */
 export const MEAN: FamilyPooling = { task: 'embed', kind: () => 'mean', head: () => [] };
 
+/** The classifier of decoders: one layer on the last token. */
+export const LAST_CLASSIFIER: FamilyPooling = {
+  task: 'score',
+  kind: () => 'last',
+  head: (config) => [
+    { outputSize: readNumLabels(config), activation: 'identity', tensors: { name: 'score', hasBias: false } },
+  ],
+};
+
 /** Two layers on the first token. */
 function classifier(dense: string, out: string): FamilyPooling {
   return {

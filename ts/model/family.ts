@@ -111,6 +111,8 @@ export interface FamilyPooling {
   /** Unless the files of sentence-transformers say otherwise. */
   kind(config: JsonReader): NativePooling['kind'];
   head(config: JsonReader, hiddenSize: number): HeadLayer[];
+  /** The head gives the logits of yes and no, in the prompt of Qwen3-Reranker. */
+  isYesNo?: boolean;
 }
 
 /** What a family changes in a spec like that of Llama. */

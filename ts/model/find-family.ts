@@ -1,5 +1,5 @@
 import { CapstanError, showPlace } from '../errors';
-import { MEAN } from './encoders';
+import { LAST_CLASSIFIER, MEAN } from './encoders';
 import { FAMILIES } from './families';
 import type { Family } from './family';
 import type { JsonObject, JsonReader } from './json-file';
@@ -62,7 +62,9 @@ export function findFamily(config: JsonReader): Family {
     const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
     throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
   }
-  // Refuse other heads (classification, reward): only language model heads are loaded.
+  if (architecture !== undefined && isClassifierOf(architecture, family))
+    return { ...family, pooling: LAST_CLASSIFIER };
+  // Refuse other heads, such as those of reward models.
   const isBase = architecture !== undefined && hasKnownBody(architecture, family);
   if (architecture !== undefined && architecture !== family.architecture && !isBase) throw unsupported(name);
   const bidirectional = config.raw('use_bidirectional_attention');
@@ -88,14 +90,23 @@ function bidirectionalFamily(family: Family): Family {
   };
 }
 
+/** A classifier made of a decoder, such as Qwen3ForSequenceClassification. */
+function isClassifierOf(architecture: string, { architecture: own, pooling }: Family): boolean {
+  const name = own.replace(/ForCausalLM$/, '');
+  const names = ['ForSequenceClassification', 'TextForSequenceClassification'].map((ending) => name + ending);
+  return pooling === undefined && names.includes(architecture);
+}
+
 /** The head of a language model is not part of an encoder's embeddings. */
 function hasKnownBody(architecture: string, { isEncoder }: Family): boolean {
   return /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && architecture.endsWith('ForMaskedLM'));
 }
 
-/** Returns the family of a model type that is in the table. */
-export function familyOf(modelType: string): Family {
-  return FAMILIES.find((row) => row.modelType === modelType)!;
+/** Returns the family of a model type that is in the table. Default: the first architecture of that type. */
+export function familyOf(modelType: string, architecture?: string): Family {
+  return FAMILIES.find(
+    (row) => row.modelType === modelType && (architecture === undefined || row.architecture === architecture),
+  )!;
 }
 
 function unsupported(received: string): CapstanError {

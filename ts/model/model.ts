@@ -12,7 +12,6 @@ import { withScoreTokens } from './pooling-plan';
 import { withSharedHead } from './shared-head';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
-import { noMtpHead } from './mtp';
 import type { ModelTask } from '../pooling';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
@@ -104,6 +103,7 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
 async function withAnswers({ config, text }: Pick<Model, 'config' | 'text'>): Promise<ModelConfig> {
   const { pooling, spec } = config;
   if (pooling?.task !== 'score' || pooling.activation !== 'yes_no') return config;
+  if (pooling.head.length > 0) return config;
   if (pooling.scoreTokens !== undefined) return { ...config, spec: withScoreTokens(spec, pooling.scoreTokens) };
   const [yes, no] = await text.encodeTexts(['yes', 'no']);
   if (yes.length !== 1 || no.length !== 1)
@@ -137,8 +137,7 @@ async function checkPath(path: string, modelPath: string): Promise<void> {
 }
 
 async function readGguf(path: string, task: 'auto' | ModelTask, mtp: boolean): Promise<Omit<ModelWeights, 'name'>> {
-  if (mtp) throw noMtpHead('a GGUF file');
-  return readGgufModel(path, task);
+  return readGgufModel(path, task, mtp);
 }
 
 async function readFolder(

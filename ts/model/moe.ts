@@ -91,20 +91,37 @@ export function gptOssMoe(config: JsonReader, intermediateSize: number): Moe {
   };
 }
 
-/** The first `first_k_dense_replace` layers are dense. Routing in several groups of experts is not supported. */
-export function glm4Moe(config: JsonReader): Moe {
+/** A token's experts are of its best groups, as DeepSeek-V3 routes. */
+function expertGroups(
+  config: JsonReader,
+  { numExperts, topK }: Pick<Moe, 'numExperts' | 'topK'>,
+): Pick<Moe, 'numGroups' | 'topGroups'> {
   const numGroups = config.positiveInt('n_group', 1);
-  if (numGroups !== 1) throw config.mismatch('n_group', '1 (one group of experts)', numGroups);
+  const topGroups = config.positiveInt('topk_group', 1);
+  if (numGroups === 1) return {};
+  const size = numExperts / numGroups;
+  if (!Number.isInteger(size) || size < 2)
+    throw config.mismatch('n_group', `a divisor of the ${numExperts} experts, of at most half of them`, numGroups);
+  if (topGroups > numGroups || topGroups * size < topK)
+    throw config.mismatch('topk_group', `up to ${numGroups} groups that hold ${topK} experts`, topGroups);
+  return { numGroups, topGroups };
+}
+
+/** The first `first_k_dense_replace` layers are dense. */
+export function glm4Moe(config: JsonReader): Moe {
+  const numExperts = config.positiveInt(
+    config.has('num_local_experts') ? 'num_local_experts' : 'n_routed_experts',
+    128,
+    MAX_EXPERTS,
+  );
+  const topK = config.positiveInt('num_experts_per_tok', 8);
   const intermediateSize = config.positiveInt('moe_intermediate_size', 1408);
   const firstSparse = config.nonNegativeInt('first_k_dense_replace', 1);
   return {
     ...SIGMOID,
-    numExperts: config.positiveInt(
-      config.has('num_local_experts') ? 'num_local_experts' : 'n_routed_experts',
-      128,
-      MAX_EXPERTS,
-    ),
-    topK: config.positiveInt('num_experts_per_tok', 8),
+    numExperts,
+    topK,
+    ...expertGroups(config, { numExperts, topK }),
     intermediateSize,
     sharedIntermediateSize: config.nonNegativeInt('n_shared_experts', 1) * intermediateSize,
     normalizesWeights: config.boolean('norm_topk_prob', true),

@@ -45,7 +45,7 @@ export function planPooling(
   const task = resolveTask(requested, family, modules);
   if (task === 'generate') return undefined;
   const { pooling } = family;
-  const isClassifier = task === 'score' && pooling !== undefined;
+  const isClassifier = task === 'score' && pooling !== undefined && !pooling.isYesNo;
   return {
     task,
     kind: (task === 'embed' ? modules?.kind : undefined) ?? pooling?.kind(config) ?? 'last',

@@ -295,14 +295,19 @@ class LayerTensors {
     if (mixer === 'mamba2') {
       this.#push('skip', this.names.skip, [numHeads]);
       this.#named('in_proj', [2 * values + 2 * keys + numHeads, hidden], recurrentBias);
-    } else if (this.names.in_proj_qkvz !== undefined) {
-      this.#named('in_proj_qkvz', [2 * keys + 2 * values, hidden]);
-      this.#named('in_proj_ba', [2 * numHeads, hidden]);
-    } else {
+      return;
+    }
+    if (this.names.in_proj_qkvz === undefined) {
       this.#named('in_proj_qkv', [2 * keys + values, hidden]);
       this.#named('in_proj_z', [values, hidden]);
+    } else {
+      this.#named('in_proj_qkvz', [2 * keys + 2 * values, hidden]);
+    }
+    if (this.names.in_proj_ba === undefined) {
       this.#named('in_proj_b', [numHeads, hidden]);
       this.#named('in_proj_a', [numHeads, hidden]);
+    } else {
+      this.#named('in_proj_ba', [2 * numHeads, hidden]);
     }
   }
 

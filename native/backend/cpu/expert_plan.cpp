@@ -25,6 +25,35 @@ void score_experts(RouterScore score, std::vector<float>& scores) {
     value /= sum;
 }
 
+// The sum of the two best keys of a group.
+float group_score(const float* keys, int size) {
+  float first = -std::numeric_limits<float>::infinity(), second = first;
+  for (int i = 0; i < size; ++i) {
+    second = std::max(second, std::min(first, keys[i]));
+    first = std::max(first, keys[i]);
+  }
+  return first + second;
+}
+
+// Sets the keys of all groups but the best ones to -Inf. Ties go to the lowest group.
+void keep_best_groups(const Moe& moe, std::vector<float>& keys) {
+  thread_local std::vector<float> scores;
+  const int size = moe.num_experts / moe.num_groups;
+  scores.clear();
+  for (int group = 0; group < moe.num_groups; ++group)
+    scores.push_back(group_score(keys.data() + group * size, size));
+  for (int group = 0; group < moe.num_groups; ++group) {
+    const float own = scores[static_cast<size_t>(group)];
+    int better = 0;
+    for (int other = 0; other < moe.num_groups; ++other) {
+      const float score = scores[static_cast<size_t>(other)];
+      better += score > own || (score == own && other < group);
+    }
+    if (better >= moe.top_groups)
+      std::fill_n(keys.begin() + group * size, size, -std::numeric_limits<float>::infinity());
+  }
+}
+
 }  // namespace
 
 void choose_experts(const Moe& moe, const float* logits, const ExpertFactors& factors, TokenExperts out) {
@@ -40,6 +69,7 @@ void choose_experts(const Moe& moe, const float* logits, const ExpertFactors& fa
     if (factors.selection_bias != nullptr) key += factors.selection_bias[i];
     if (std::isnan(key)) key = -std::numeric_limits<float>::infinity();
   }
+  if (moe.num_groups > 1) keep_best_groups(moe, keys);
   float sum = 0;
   for (int k = 0; k < moe.top_k; ++k) {
     int best = -1;

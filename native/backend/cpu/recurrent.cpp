@@ -169,7 +169,7 @@ void RecurrentLayers::recur(const RecurrentWeights& weights, const StepInput& st
   const auto run_panel = [&](int thread, const Sequence& sequence, int head, int panel) {
     RecurrenceArgs part = args;
     float* mixed = mixed_.as<float>() + sequence.first_row * conv_stride_;
-    const int group = head / (shape_.num_heads / shape_.num_groups);
+    const int group = shape_.group_of(head);
     part.num_rows = sequence.num_rows;
     part.num_columns = std::min(kStatePanel, shape_.head_dim - panel * kStatePanel);
     part.skip = mixer_ == Mixer::kMamba2 ? values_of(weights.skip.get())[head] : 0;

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,6 +39,14 @@ std::atomic<size_t> threads_that_skip{0};
 // ---- fibers
 
 constexpr size_t kStackBytes = 256 << 10;
+
+// A wait that never ends. With CAPSTAN_HOST_HANGS the emulation hangs as a device does, so that tests of scripts can
+// meet it.
+[[noreturn]] void fail_wait(const std::string& message) {
+  while (std::getenv("CAPSTAN_HOST_HANGS") != nullptr)
+    pause();
+  throw std::runtime_error(message);
+}
 
 std::string place_in_source(const char* file, int line) {
   return line == 0 ? file : std::string(file) + ":" + std::to_string(line);
@@ -287,8 +296,7 @@ struct Block {
           if (error) std::rethrow_exception(error);
         }
       }
-      if (!has_run && !has_skipped && !run_previous_kernel())
-        throw std::runtime_error("cuda_host: deadlock:" + fiber_locations());
+      if (!has_run && !has_skipped && !run_previous_kernel()) fail_wait("cuda_host: deadlock:" + fiber_locations());
     }
   }
 };
@@ -338,8 +346,7 @@ void sync_threads(const char* where) {
 }
 
 void wait_and_clear_flag(int32_t flag, const char* file, int line) {
-  if (flag == 0)
-    throw std::runtime_error("cuda_host: no earlier block has set the flag at " + place_in_source(file, line));
+  if (flag == 0) fail_wait("cuda_host: no earlier block has set the flag at " + place_in_source(file, line));
 }
 
 void griddepcontrol_wait() {

@@ -1,11 +1,14 @@
 import type { NativeModelSpec } from '../../addon-types';
 import type { ExpertTensors } from '../family';
-import type { JsonObject } from '../json-file';
+import type { JsonObject, JsonReader } from '../json-file';
 
 /** Sizes that the file states. */
 export interface GgufSizes {
   hiddenSize: number;
+  /** Without those for the prediction of several tokens. */
   numLayers: number;
+  /** With these. */
+  numBlocks: number;
   numHeads: number;
   headDim: number;
 }
@@ -19,6 +22,7 @@ export interface GgufLayers {
   numExperts: number;
   /** Some layers of attention have no projection of values. */
   lacksValues: boolean;
+  hasQkNorm: boolean;
 }
 
 /** A GGUF architecture: how its files differ from a model directory. To support another one, add a row. */
@@ -27,6 +31,10 @@ export interface GgufArchitecture {
   name: string;
   /** `modelType` of its family in `ts/model/families.ts`. */
   modelType: string;
+  /** `architecture` of its family, if several have this `modelType`. */
+  className?: string;
+  /** `architecture` of all families that its files hold. Default: those of its model types that write text. */
+  classNames?: readonly string[];
   /** Families of files in which a key has a value above 0, instead of `modelType`. The first that fits counts. */
   variants?: readonly { key: string; modelType: string }[];
   /**
@@ -43,7 +51,7 @@ export interface GgufArchitecture {
   /** Entries of config.json that the file has, by name, and their keys. */
   entries?: Readonly<Record<string, string>>;
   /** Entries of config.json that the file does not state, or that have another default in llama.cpp. */
-  config?(sizes: GgufSizes, layers: GgufLayers): JsonObject;
+  config?(sizes: GgufSizes, layers: GgufLayers, metadata: JsonReader): JsonObject;
   /** Key of the epsilon of the norms. Default: that of RMS norms. */
   normEpsKey?: string;
   /** Names of the tensors of experts, if they differ from those of most models. */
@@ -52,6 +60,12 @@ export interface GgufArchitecture {
   changes?: Partial<NativeModelSpec>;
   /** Whether the correction range of YaRN is rounded; default true. No key says so. */
   truncatesYarn?: boolean;
+  /** Of `NativeRecurrent`. */
+  headsAlternate?: boolean;
+  /** Arrays of the metadata that hold a value of each layer, by the name of the tensor that a model directory has. */
+  layerValues?: Readonly<Record<string, string>>;
+  /** The family reads the pattern of the windows, as its windows are on both sides. */
+  readsPattern?: boolean;
 }
 
 const GRANITE = {
@@ -66,6 +80,44 @@ export const EXPERTS: ExpertTensors = {
   each: { gate: 'ffn_gate_exps', up: 'ffn_up_exps', down: 'ffn_down_exps', isStacked: true },
   shared: { gate: 'ffn_gate_shexp', up: 'ffn_up_shexp', down: 'ffn_down_shexp' },
 };
+
+/** Names of recurrent layers of Qwen and Granite. */
+const RECURRENT_NAMES = {
+  conv: 'ssm_conv1d',
+  a_log: 'ssm_a',
+  dt_bias: 'ssm_dt.bias',
+  mixer_norm: 'ssm_norm',
+  out_proj: 'ssm_out',
+};
+
+/** Qwen3-Next and Qwen3.5. Layers for the prediction of several tokens follow the others. */
+const QWEN_HYBRID: Omit<GgufArchitecture, 'name' | 'modelType'> = {
+  keys: ['nextn_predict_layers', 'rope.dimension_sections'],
+  names: {
+    ...RECURRENT_NAMES,
+    mlp_norm: 'post_attention_norm',
+    in_proj_qkv: 'attn_qkv',
+    in_proj_z: 'attn_gate',
+    in_proj_a: 'ssm_alpha',
+    in_proj_b: 'ssm_beta',
+  },
+  entries: {
+    linear_num_value_heads: 'ssm.time_step_rank',
+    linear_num_key_heads: 'ssm.group_count',
+    linear_key_head_dim: 'ssm.state_size',
+    linear_conv_kernel_dim: 'ssm.conv_kernel',
+    full_attention_interval: 'full_attention_interval',
+    mtp_num_hidden_layers: 'nextn_predict_layers',
+  },
+  config: (_sizes, _layers, metadata) => {
+    const number = (key: string) => metadata.positiveInt(`${metadata.string('general.architecture')}.ssm.${key}`);
+    return { linear_value_head_dim: number('inner_size') / number('time_step_rank'), norm_topk_prob: true };
+  },
+  // The converter adds the 1 to the weights of the norms.
+  changes: { normOffset: 0 },
+};
+
+const BERT_TOKENS = 'tokenizer.ggml.token_type_count';
 
 /** The converter adds the 1 to the weights of all norms, and Gemma's activation is not in the file. */
 const GEMMA_CHANGES = { normOffset: 0, hiddenAct: 'gelu_tanh' } as const;
@@ -107,6 +159,14 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: 'qwen3moe', modelType: 'qwen3_moe', config: () => ({ norm_topk_prob: true }) },
   { name: 'olmoe', modelType: 'olmoe' },
   {
+    name: 'qwen3next',
+    modelType: 'qwen3_next',
+    ...QWEN_HYBRID,
+    names: { ...QWEN_HYBRID.names, in_proj_ba: 'ssm_ba' },
+  },
+  { name: 'qwen35', modelType: 'qwen3_5_text', ...QWEN_HYBRID, headsAlternate: true },
+  { name: 'qwen35moe', modelType: 'qwen3_5_moe_text', ...QWEN_HYBRID, headsAlternate: true },
+  {
     name: 'gpt-oss',
     modelType: 'gpt_oss',
     names: { mlp_norm: 'post_attention_norm' },
@@ -126,6 +186,16 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     keys: ['final_logit_softcapping'],
     config: (sizes) => gemmaConfig(62, sizes),
     changes: GEMMA_CHANGES,
+  },
+  {
+    name: 'gemma-embedding',
+    modelType: 'gemma3_text',
+    className: 'Gemma3TextModel',
+    classNames: ['Gemma3TextModel'],
+    keys: ['attention.causal'],
+    config: ({ headDim }) => ({ query_pre_attn_scalar: headDim }),
+    changes: GEMMA_CHANGES,
+    readsPattern: true,
   },
   {
     name: 'gemma4',
@@ -189,6 +259,27 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: 'smollm3', modelType: 'smollm3', interleavesHeads: true },
   { name: 'granite', modelType: 'granite', ...GRANITE },
   { name: 'granitemoe', modelType: 'granitemoe', ...GRANITE },
+  {
+    name: 'granitehybrid',
+    modelType: 'granitemoehybrid',
+    ...GRANITE,
+    names: { ...RECURRENT_NAMES, in_proj: 'ssm_in', skip: 'ssm_d' },
+    entries: {
+      mamba_n_heads: 'ssm.time_step_rank',
+      mamba_n_groups: 'ssm.group_count',
+      mamba_d_state: 'ssm.state_size',
+      mamba_d_conv: 'ssm.conv_kernel',
+      shared_intermediate_size: 'expert_shared_feed_forward_length',
+    },
+    config: (sizes, { kvHeads, mlpSizes }, metadata) => ({
+      ...GRANITE.config(sizes),
+      layer_types: kvHeads.map((count) => (count === 0 ? 'mamba' : 'attention')),
+      mamba_expand: metadata.positiveInt('granitehybrid.ssm.inner_size', sizes.hiddenSize) / sizes.hiddenSize,
+      position_embedding_type: metadata.boolean('granitehybrid.rope.scaling.finetuned', false) ? 'rope' : 'nope',
+      num_local_experts: 0,
+      shared_intermediate_size: mlpSizes.at(0) ?? null,
+    }),
+  },
   { name: 'olmo2', modelType: 'olmo2', variants: [{ key: 'attention.sliding_window', modelType: 'olmo3' }] },
   {
     name: 'exaone4',
@@ -196,9 +287,73 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     config: ({ numLayers }) => (numLayers === 64 ? { sliding_window: 4096 } : {}),
   },
   { name: 'glm4', modelType: 'glm4', interleavesHeads: true },
+  {
+    name: 'glm4moe',
+    modelType: 'glm4_moe',
+    keys: ['nextn_predict_layers', 'expert_weights_scale', 'expert_group_count'],
+    names: { mlp_norm: 'post_attention_norm' },
+    // Sigmoid.
+    values: { expert_gating_func: [2] },
+    entries: {
+      routed_scaling_factor: 'expert_weights_scale',
+      n_group: 'expert_group_count',
+      topk_group: 'expert_group_used_count',
+    },
+    experts: { ...EXPERTS, selectionBias: 'exp_probs_b.bias' },
+    config: (_sizes, { hasQkNorm }) => ({ use_qk_norm: hasQkNorm }),
+  },
   { name: 'seed_oss', modelType: 'seed_oss', names: { mlp_norm: 'post_attention_norm' } },
   { name: 'hunyuan-dense', modelType: 'hunyuan_v1_dense' },
   { name: 'ernie4_5', modelType: 'ernie4_5', interleavesHeads: true },
+  {
+    name: 'apertus',
+    modelType: 'apertus',
+    changes: { hiddenAct: 'xielu' },
+    layerValues: {
+      'mlp.act_fn.alpha_p': 'xielu.alpha_p',
+      'mlp.act_fn.alpha_n': 'xielu.alpha_n',
+      'mlp.act_fn.beta': 'xielu.beta',
+    },
+  },
+  {
+    // BERT, RoBERTa and XLM-R. The converter leaves out the positions that no token has.
+    name: 'bert',
+    modelType: 'bert',
+    classNames: [
+      ...['BertModel', 'RobertaModel', 'RobertaForSequenceClassification'],
+      ...['XLMRobertaModel', 'XLMRobertaForSequenceClassification'],
+    ],
+    keys: ['attention.causal'],
+    names: {
+      position_embeddings: 'position_embd',
+      token_type_embeddings: 'token_types',
+      embed_norm: 'token_embd_norm',
+      attention_out_norm: 'attn_output_norm',
+      mlp_out_norm: 'layer_output_norm',
+    },
+    entries: { layer_norm_eps: 'attention.layer_norm_epsilon', max_position_embeddings: 'context_length' },
+    config: (_sizes, _layers, metadata) => ({
+      model_type: 'bert',
+      type_vocab_size: metadata.positiveInt(BERT_TOKENS, 1),
+    }),
+    normEpsKey: 'attention.layer_norm_epsilon',
+    changes: { hiddenAct: 'gelu' },
+  },
+  {
+    name: 'modern-bert',
+    modelType: 'modernbert',
+    classNames: ['ModernBertModel', 'ModernBertForSequenceClassification'],
+    keys: ['attention.causal'],
+    names: { embed_norm: 'token_embd_norm' },
+    entries: {
+      norm_eps: 'attention.layer_norm_epsilon',
+      local_attention: 'attention.sliding_window',
+      global_attn_every_n_layers: 'attention.sliding_window_pattern',
+    },
+    normEpsKey: 'attention.layer_norm_epsilon',
+    changes: { hiddenAct: 'gelu' },
+    readsPattern: true,
+  },
 ];
 
 /** Names of tensors by their canonical name, without the layer's number and without `weight` or `bias`. */

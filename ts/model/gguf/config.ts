@@ -17,6 +17,8 @@ const KEYS: Readonly<Record<string, string>> = {
   norm_topk_prob: 'expert_weights_norm',
   layer_types: 'attention.sliding_window_pattern',
 };
+/** Which layers are recurrent. */
+const RECURRENT_LAYERS = 'attention.recurrent_layers';
 
 /** The metadata of a GGUF file as config.json would have them. Errors name the keys of the file. */
 export class GgufConfig extends JsonReader {
@@ -30,17 +32,22 @@ export class GgufConfig extends JsonReader {
     { sizes, layers }: { sizes: GgufSizes; layers: GgufLayers },
   ) {
     const entries: JsonObject = { sliding_window: null, use_sliding_window: true, max_window_layers: 0 };
-    Object.assign(entries, architecture.config?.(sizes, layers));
+    Object.assign(entries, architecture.config?.(sizes, layers, metadata));
     for (const [key, name] of Object.entries({ ...KEYS, ...architecture.entries })) {
       const value = metadata.raw(`${architecture.name}.${name}`);
       // 0 stands for "none".
       if (value !== undefined && key !== 'layer_types') entries[key] = value === 0 ? null : value;
     }
-    const isSliding = readPattern(metadata, `${architecture.name}.${KEYS.layer_types}`, sizes.numLayers);
+    const pattern = `${architecture.name}.${KEYS.layer_types}`;
+    const isPeriodOfFamily = architecture.readsPattern === true && typeof metadata.raw(pattern) === 'number';
+    const isSliding = isPeriodOfFamily ? undefined : readPattern(metadata, pattern, sizes);
+    const isRecurrent = readFlags(metadata, `${architecture.name}.${RECURRENT_LAYERS}`, sizes);
     if (isSliding !== undefined)
       entries.layer_types = isSliding.map((sliding) => (sliding ? 'sliding_attention' : 'full_attention'));
+    if (isRecurrent !== undefined)
+      entries.layer_types = isRecurrent.map((recurrent) => (recurrent ? 'linear_attention' : 'full_attention'));
     super(entries, metadata.where);
-    this.isSliding = isSliding;
+    this.isSliding = architecture.readsPattern === true ? undefined : isSliding;
     this.#prefix = architecture.name;
   }
 
@@ -53,15 +60,20 @@ export class GgufConfig extends JsonReader {
  * Returns which layers have the window: a list of booleans, or a number n for all but every n-th layer. undefined: the
  * architecture decides.
  */
-function readPattern(metadata: JsonReader, key: string, numLayers: number): boolean[] | undefined {
-  const pattern = metadata.raw(key);
-  if (pattern === undefined) return undefined;
-  if (typeof pattern === 'number') {
+function readPattern(metadata: JsonReader, key: string, sizes: GgufSizes): boolean[] | undefined {
+  if (typeof metadata.raw(key) === 'number') {
     const period = metadata.positiveInt(key);
-    return Array.from({ length: numLayers }, (_, layer) => (layer + 1) % period !== 0);
+    return Array.from({ length: sizes.numLayers }, (_, layer) => (layer + 1) % period !== 0);
   }
-  const isList = Array.isArray(pattern) && pattern.length === numLayers;
-  if (!isList || !pattern.every((value) => typeof value === 'boolean'))
-    throw metadata.mismatch(key, `${numLayers} values of true or false`, pattern);
-  return pattern;
+  return readFlags(metadata, key, sizes);
+}
+
+/** Returns one value for each layer. */
+function readFlags(metadata: JsonReader, key: string, { numLayers, numBlocks }: GgufSizes): boolean[] | undefined {
+  const flags = metadata.raw(key);
+  if (flags === undefined) return undefined;
+  const isList = Array.isArray(flags) && flags.length === numBlocks;
+  if (!isList || !flags.every((value) => typeof value === 'boolean'))
+    throw metadata.mismatch(key, `${numBlocks} values of true or false`, flags);
+  return flags.slice(0, numLayers);
 }

@@ -38,13 +38,19 @@ export function readFeatures(
 ): ModelFeatures {
   const has = (...names: string[]) =>
     layers.some((_, layer) => names.some((name) => tensors.has(`blk.${layer}.${name}`)));
-  const isQkvFused = has('attn_qkv.weight');
+  // Recurrent layers have a tensor of this name too.
+  const isQkvFused = layers.some(
+    ({ mixer }, layer) => mixer === 'attention' && tensors.has(`blk.${layer}.attn_qkv.weight`),
+  );
   if (isQkvFused && interleavesHeads)
     throw unsupportedFile('blk.0.attn_qkv.weight', 'separate tensors of q, k and v', 'one tensor for all three');
   return {
     qkvBias: has('attn_q.bias', 'attn_qkv.bias'),
     outputBias: has('attn_output.bias'),
     mlpBias: has('ffn_up.bias', 'ffn_down.bias'),
+    hasNormBias: has('attn_norm.bias', 'ffn_norm.bias', 'attn_output_norm.bias') || tensors.has('output_norm.bias'),
+    recurrentBias: has('ssm_in.bias', 'shortconv.in_proj.bias'),
+    convBias: has('ssm_conv1d.bias', 'shortconv.conv.bias'),
     isQkvFused,
     isGateUpFused: has('ffn_up.weight') && !has('ffn_gate.weight'),
     isRopeInterleaved: interleavesHeads,

@@ -11,6 +11,8 @@ export interface GgufFiles {
   paths: string[];
   /** Of the first part. */
   metadata: Metadata;
+  /** Numbers in F32 in the metadata, by their key. */
+  values: GgufHeader['values'];
   /** `file` is an index into `paths`. */
   tensors: Map<string, StoredTensor & { file: number }>;
 }
@@ -65,7 +67,7 @@ export async function readGgufFiles(path: string, isWanted?: (key: string) => bo
     }
   }
   checkNumTensors(first, paths.length, tensors.size);
-  return { paths, metadata: first.metadata, tensors };
+  return { paths, metadata: first.metadata, values: first.values, tensors };
 }
 
 async function listParts(path: string, { name, metadata }: GgufHeader): Promise<string[]> {

@@ -1,7 +1,7 @@
 import { showValue } from '../../errors';
 import { invalidFile, type StoredTensor, type WeightFile, withWeightFile } from '../weight-file';
 import { ByteReader } from './byte-reader';
-import { type Metadata, MetadataReader } from './metadata';
+import { type Metadata, MetadataReader, type StoredValues } from './metadata';
 import { tensorType } from './tensor-types';
 
 /** What a GGUF file holds besides the bytes of its tensors. */
@@ -9,6 +9,8 @@ export interface GgufHeader {
   /** The name of the file. */
   name: string;
   metadata: Metadata;
+  /** Numbers in F32 in the metadata, by their key. */
+  values: ReadonlyMap<string, StoredValues>;
   tensors: Map<string, StoredTensor>;
 }
 
@@ -42,7 +44,7 @@ export async function readGgufHeader(
     const metadata = await strings.read(numValues);
     const tensors = await readTensorTable(reader, strings, file, numTensors);
     placeTensors(tensors, file, alignUp(reader.position, readAlignment(metadata, name)), readAlignment(metadata, name));
-    return { name, metadata, tensors };
+    return { name, metadata, values: strings.values, tensors };
   });
 }
 

@@ -18,7 +18,6 @@ const NEUTRAL_VALUES: Readonly<Record<string, readonly unknown[]>> = {
   final_logit_softcapping: [0],
   logit_scale: [0],
   nextn_predict_layers: [0],
-  pooling_type: [0],
   residual_scale: [0],
   'rope.dimension_sections': [],
   'rope.scaling.alpha': [0, 1],

@@ -19,9 +19,17 @@ type NumberArray =
 /** Values by key. An array that was not wanted is undefined. */
 export type Metadata = Readonly<Record<string, MetadataValue | undefined>>;
 
+/** Numbers in F32. */
+export interface StoredValues {
+  /** Of the first, from the start of the file. */
+  offset: number;
+  count: number;
+}
+
 /** Limit of the format. */
 const MAX_KEY_BYTES = 65_535;
 const MAX_VALUES = 65_536;
+const FLOAT = 6;
 const STRING = 8;
 const BOOL = 7;
 const ARRAY = 9;
@@ -48,6 +56,8 @@ const NUMBERS: Readonly<Record<number, NumberType>> = {
 
 /** Reads the keys and values of a GGUF file. `isWanted` says which arrays are kept; the others are skipped. */
 export class MetadataReader {
+  /** Numbers in F32, by their key. */
+  readonly values = new Map<string, StoredValues>();
   readonly #reader: ByteReader;
   readonly #file: string;
   readonly #isWanted: (key: string) => boolean;
@@ -86,6 +96,7 @@ export class MetadataReader {
     const type = await this.#readType(key);
     if (type === STRING) return this.readString(key);
     if (type === ARRAY) return this.#readArray(key);
+    if (type === FLOAT) this.values.set(key, { offset: this.#reader.position, count: 1 });
     const [value] = await this.#readNumbers(key, type, 1);
     return typeof value === 'bigint' ? toNumber(value) : value;
   }
@@ -108,6 +119,7 @@ export class MetadataReader {
     this.#reader.checkRemaining(count * BigInt(minBytes), key);
     const length = Number(count);
     if (type === STRING) return this.#readStrings(key, length);
+    if (type === FLOAT) this.values.set(key, { offset: this.#reader.position, count: length });
     if (this.#isWanted(key)) return this.#readNumbers(key, type, length);
     this.#reader.skip(length * minBytes, key);
     return undefined;

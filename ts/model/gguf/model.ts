@@ -2,14 +2,16 @@ import type { NativeRope, NativeTensor } from '../../addon-types';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
 import type { ModelTask } from '../../pooling';
+import { MTP_LAYER, MTP_NAMES, withMtpHead } from '../mtp';
 import { planPooling, pooledSpec } from '../pooling-plan';
-import { type RequiredTensor, requiredTensors, storedOrder } from '../tensors';
+import { headTensors, type RequiredTensor, requiredTensors, storedOrder } from '../tensors';
 import { JsonReader } from '../json-file';
 import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';
 import { type GgufArchitecture, ROPE_DIVISORS, TENSOR_NAMES } from './architectures';
 import { readFeatures } from './features';
 import { type GgufFiles, readGgufFiles } from './files';
+import { readGgufPooling } from './pooling';
 import { readSampling } from './sampling';
 import { findArchitecture, readGgufSpec } from './spec';
 import { nativeTensorType, SUPPORTED_TENSOR_TYPES } from './tensor-types';
@@ -26,13 +28,19 @@ const TOKENIZER_ARRAYS = new Set(['merges', 'scores', 'precompiled_charsmap'].ma
 export async function readGgufModel(
   path: string,
   task: 'auto' | ModelTask = 'auto',
+  mtp = false,
 ): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const files = await readGgufFiles(path, (key) => !TOKENIZER_ARRAYS.has(key));
   const metadata = new JsonReader(files.metadata, basename(path));
-  const { architecture, family } = findArchitecture(metadata);
-  const stored = readGgufSpec(metadata, architecture, family, files);
-  stored.ropes[0] = { ...stored.ropes[0], ...(await readRopeDivisors(files, stored.ropes[0])) };
-  const pooling = planPooling(task, metadata, family, stored);
+  const found = findArchitecture(metadata);
+  const { architecture } = found;
+  const { family, files: poolingFiles } = readGgufPooling(metadata, found.family, files);
+  const decoder = readGgufSpec(metadata, architecture, family, files);
+  const mtpConfig = new JsonReader({ mtp_num_hidden_layers: numMtpLayers(metadata, architecture) }, metadata.where);
+  const stored = mtp ? withMtpHead(decoder, mtpConfig, family) : decoder;
+  if (stored.ropes.length > 0)
+    stored.ropes[0] = { ...stored.ropes[0], ...(await readRopeDivisors(files, stored.ropes[0])) };
+  const pooling = planPooling(task, metadata, family, stored, poolingFiles);
   // The file's own LM head stays in the list, because each tensor of a file must be known.
   const { tieWordEmbeddings } = stored;
   const spec = pooling === undefined ? stored : { ...pooledSpec(stored, pooling), tieWordEmbeddings };
@@ -45,19 +53,59 @@ export async function readGgufModel(
     eosTokenIds: readEosTokenIds(metadata).filter((id) => id < spec.vocabSize),
     samplingDefaults: readSampling(metadata),
   };
-  const required = requiredTensors(spec, features, { names: { ...TENSOR_NAMES, ...architecture.names } });
-  return { config, checkpoint: makeCheckpoint(files, required, architecture) };
+  const required = [
+    ...requiredTensors(spec, features, { names: { ...TENSOR_NAMES, ...tensorNames(architecture, files) } }),
+    ...headTensors(pooling?.head ?? [], spec.hiddenSize),
+  ];
+  const layers = { numLayers: decoder.layers.length, numMtp: numMtpLayers(metadata, architecture) };
+  return { config, checkpoint: makeCheckpoint(files, required, architecture, layers) };
+}
+
+/** Old files of Qwen3-Next have the rows of each group together, as its model directories. */
+function tensorNames({ names }: GgufArchitecture, { tensors }: GgufFiles): GgufArchitecture['names'] {
+  const isOld = names?.in_proj_ba !== undefined && [...tensors.keys()].some((name) => name.endsWith('.ssm_in.weight'));
+  return isOld ? { ...names, in_proj_qkvz: 'ssm_in' } : names;
+}
+
+/** Returns the number of layers for the prediction of several tokens. */
+function numMtpLayers(metadata: JsonReader, { name }: GgufArchitecture): number {
+  return metadata.nonNegativeInt(`${name}.nextn_predict_layers`, 0);
+}
+
+function isOfMtp(tensor: string, numLayers: number, numMtp: number): boolean {
+  const layer = Number(/^blk\.(\d+)\./.exec(tensor)?.[1] ?? -1);
+  return layer >= numLayers && layer < numLayers + numMtp;
+}
+
+/** Names in the file, by those of a model directory. */
+const MTP_TENSORS: Readonly<Record<string, string>> = {
+  [MTP_NAMES.fc]: 'eh_proj',
+  [MTP_NAMES.embedding_norm]: 'enorm',
+  [MTP_NAMES.hidden_norm]: 'hnorm',
+  [MTP_NAMES.norm]: 'shared_head_norm',
+};
+
+/** Returns the name in the file. `numLayers` is the number of the first layer for the prediction of several tokens. */
+function ggufName({ checkpointName }: RequiredTensor, numLayers: number): string {
+  const mtp = MTP_TENSORS[checkpointName.replace(/\.weight$/, '')] as string | undefined;
+  if (mtp !== undefined) return `blk.${numLayers}.nextn.${mtp}.weight`;
+  return checkpointName.replace(/^layers\./, 'blk.').replace(`${MTP_LAYER}.`, `blk.${numLayers}.`);
 }
 
 function makeCheckpoint(
-  { paths, tensors: stored }: GgufFiles,
+  { paths, tensors: stored, values }: GgufFiles,
   required: readonly RequiredTensor[],
   architecture: GgufArchitecture,
+  { numLayers, numMtp }: { numLayers: number; numMtp: number },
 ): Checkpoint {
   const unused = new Set(stored.keys());
   for (const name of Object.values(ROPE_DIVISORS)) unused.delete(name);
+  if (!required.some(({ name }) => name.startsWith('mtp.')))
+    for (const name of stored.keys()) if (isOfMtp(name, numLayers, numMtp)) unused.delete(name);
   const tensors = required.map((tensor) => {
-    const name = tensor.checkpointName.replace(/^layers\./, 'blk.');
+    const ofLayer = layerValue(tensor, architecture, values);
+    if (ofLayer !== undefined) return ofLayer;
+    const name = ggufName(tensor, numLayers);
     unused.delete(name);
     return resolveTensor(tensor, name, { paths, tensors: stored });
   });
@@ -68,6 +116,23 @@ function makeCheckpoint(
     dtype: mainDtype(tensors),
     numParameters: required.reduce((sum, { shape }) => sum + shape.reduce((product, size) => product * size, 1), 0),
   };
+}
+
+/** Returns a value of a layer that the metadata hold, as a tensor; undefined for any other tensor. */
+function layerValue(
+  { name, checkpointName, shape }: RequiredTensor,
+  { layerValues = {} }: GgufArchitecture,
+  values: GgufFiles['values'],
+): NativeTensor | undefined {
+  const [, layer, own] = /^layers\.(\d+)\.(.+)$/.exec(checkpointName) ?? [];
+  if (own === undefined || !Object.hasOwn(layerValues, own)) return undefined;
+  const key = layerValues[own];
+  const place = values.get(key);
+  // One value counts for all layers.
+  const index = place?.count === 1 ? 0 : Number(layer);
+  if (place === undefined || index >= place.count)
+    throw invalidFile(key, `a value in F32 for layer ${layer}`, place === undefined ? 'none' : `${place.count} values`);
+  return { name, file: 0, offset: place.offset + 4 * index, dtype: 'f32', shape };
 }
 
 /** A tensor that nothing reads would change the results of the model. */
@@ -97,17 +162,22 @@ function resolveTensor(
       `${tensor.dtype}: choose another quantization of the model`,
     );
   const skipped = stacked === undefined ? 0 : (tensor.numBytes / stacked.count) * stacked.index;
-  return { name, file: tensor.file, offset: tensor.offset + skipped, dtype, shape, ...storedOrder(required) };
+  // The decay of a recurrence: the file has it as the factor of the time step.
+  const negated = name.endsWith('.a_log') ? { isNegatedExp: true } : {};
+  return {
+    name,
+    file: tensor.file,
+    offset: tensor.offset + skipped,
+    dtype,
+    shape,
+    ...storedOrder(required),
+    ...negated,
+  };
 }
 
-/** Converters drop leading sizes of 1. */
+/** Converters drop and add sizes of 1. */
 function withoutOnes(shape: readonly number[]): readonly number[] {
-  return shape.slice(
-    Math.max(
-      shape.findIndex((size) => size !== 1),
-      0,
-    ),
-  );
+  return shape.filter((size) => size !== 1);
 }
 
 function showShape(shape: readonly number[]): string {

@@ -78,7 +78,7 @@ const PRE_TOKENIZERS: readonly PreTokenizer[] = [
   {
     names: [
       ...['gpt-2', 'phi-2', 'mpt', 'olmo', 'jais', 'gigachat', 'a.x-4.0', 'mellum', 'exaone4', 'trillion'],
-      ...['granite-docling', 'modern-bert', 'jina-es', 'jina-de', 'jina-v2-es', 'jina-v2-de'],
+      ...['granite-docling', 'modern-bert', 'roberta-bpe', 'jina-es', 'jina-de', 'jina-v2-es', 'jina-v2-de'],
     ],
     patterns: [GPT2],
   },

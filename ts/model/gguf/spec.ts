@@ -1,6 +1,6 @@
-import type { NativeLayer, NativeModelSpec } from '../../addon-types';
+import type { NativeLayer, NativeModelSpec, NativeRecurrent } from '../../addon-types';
 import type { CapstanError } from '../../errors';
-import { MAX_LAYERS, PLAIN_DECODER } from '../config';
+import { ACTIVATIONS, MAX_LAYERS, PLAIN_DECODER } from '../config';
 import { familyOf } from '../find-family';
 import type { Family } from '../family';
 import { JsonReader } from '../json-file';
@@ -27,7 +27,8 @@ export function findArchitecture(metadata: JsonReader): { architecture: GgufArch
     throw unsupported(metadata, 'general.architecture', `one of the architectures ${supported}`, name);
   }
   const variant = architecture.variants?.find(({ key }) => metadata.nonNegativeInt(`${name}.${key}`, 0) > 0);
-  return { architecture, family: familyOf((variant ?? architecture).modelType) };
+  const family = familyOf((variant ?? architecture).modelType, architecture.className);
+  return { architecture, family };
 }
 
 /** Reads the spec, without the divisors of rotary frequencies. What no key states is seen from the tensors. */
@@ -66,25 +67,44 @@ export function readGgufSpec(
     hiddenAct: 'silu',
     attentionScale: 1 / Math.sqrt(sizes.headDim),
     layers,
-    ropes: readGgufRopes(metadata, architecture, ropeSizes, tensors.has(ROPE_DIVISORS.long)),
+    ropes:
+      family.hasRope === false ? [] : readGgufRopes(metadata, architecture, ropeSizes, tensors.has(ROPE_DIVISORS.long)),
     maxPositionEmbeddings,
     ...family.changes?.(config, sizes),
     ...architecture.changes,
+    ...readActivation(metadata, key('hidden_activation')),
     tieWordEmbeddings: !tensors.has('output.weight'),
-    ...(recurrent?.isRecurrent.includes(true) ? { recurrent: recurrent.sizes } : {}),
+    ...(recurrent?.isRecurrent.includes(true) ? { recurrent: recurrentSizes(recurrent.sizes, architecture) } : {}),
     ...(moe === undefined ? {} : { moe }),
   };
+}
+
+/** Most architectures have one activation, which no key states. */
+function readActivation(metadata: JsonReader, key: string): Pick<Partial<NativeModelSpec>, 'hiddenAct'> {
+  if (!metadata.has(key)) return {};
+  const name = metadata.string(key);
+  if (Object.hasOwn(ACTIVATIONS, name)) return { hiddenAct: ACTIVATIONS[name] };
+  throw unsupported(metadata, key, `one of ${Object.keys(ACTIVATIONS).join(', ')}`, name);
+}
+
+function recurrentSizes(sizes: NativeRecurrent, { headsAlternate = false }: GgufArchitecture): NativeRecurrent {
+  return headsAlternate && sizes.numHeads > sizes.numGroups ? { ...sizes, headsAlternate } : sizes;
 }
 
 /** Layers with a window may have smaller heads. */
 function readSizes(metadata: JsonReader, key: (name: string) => string): GgufSizes & { fullHeadDim: number } {
   const hiddenSize = metadata.positiveInt(key('embedding_length'));
-  const numLayers = metadata.positiveInt(key('block_count'), undefined, MAX_LAYERS);
-  const heads = new Set(perLayer(metadata, key('attention.head_count'), numLayers));
+  const numBlocks = metadata.positiveInt(key('block_count'), undefined, MAX_LAYERS);
+  // Layers for the prediction of several tokens are the last ones.
+  const numLayers = numBlocks - metadata.nonNegativeInt(key('nextn_predict_layers'), 0);
+  if (numLayers < 1)
+    throw metadata.mismatch(key('nextn_predict_layers'), `a number below ${numBlocks}`, numBlocks - numLayers);
+  const heads = new Set(perLayer(metadata, key('attention.head_count'), { numLayers, numBlocks }));
   const [numHeads] = heads;
   if (heads.size !== 1) throw notAlike(metadata, key('attention.head_count'));
   const fullHeadDim = readHeadDim(metadata, key, '', hiddenSize / numHeads);
-  return { hiddenSize, numLayers, numHeads, headDim: readHeadDim(metadata, key, '_swa', fullHeadDim), fullHeadDim };
+  const headDim = readHeadDim(metadata, key, '_swa', fullHeadDim);
+  return { hiddenSize, numLayers, numBlocks, numHeads, headDim, fullHeadDim };
 }
 
 function readHeadDim(metadata: JsonReader, key: (name: string) => string, ending: string, fallback: number): number {
@@ -100,18 +120,20 @@ function readHeadDim(metadata: JsonReader, key: (name: string) => string, ending
 function readStatedLayers(
   metadata: JsonReader,
   key: (name: string) => string,
-  { sizes: { numLayers, numHeads }, tensors }: { sizes: GgufSizes } & Tensors,
+  { sizes, tensors }: { sizes: GgufSizes } & Tensors,
 ): GgufLayers {
-  const kvHeads = perLayer(metadata, key('attention.head_count_kv'), numLayers, numHeads);
+  const { numLayers, numHeads } = sizes;
+  const kvHeads = perLayer(metadata, key('attention.head_count_kv'), sizes, numHeads);
   const wrong = kvHeads.find((count) => count > 0 && numHeads % count !== 0);
   if (wrong !== undefined)
     throw metadata.mismatch(key('attention.head_count_kv'), `a divisor of the ${numHeads} heads`, wrong);
   const hasMlpSizes = metadata.has(key('feed_forward_length'));
   return {
     kvHeads,
-    mlpSizes: hasMlpSizes ? perLayer(metadata, key('feed_forward_length'), numLayers) : [],
+    mlpSizes: hasMlpSizes ? perLayer(metadata, key('feed_forward_length'), sizes) : [],
     numExperts: metadata.nonNegativeInt(key('expert_count'), 0),
     lacksValues: lacksValues({ tensors }, numLayers),
+    hasQkNorm: tensors.has('blk.0.attn_q_norm.weight'),
   };
 }
 
@@ -122,8 +144,9 @@ function checkStatedLayers(
   { kvHeads, mlpSizes }: GgufLayers,
   spec: Pick<NativeModelSpec, 'layers' | 'numKvHeads' | 'intermediateSize'>,
 ): void {
+  // Some files have the number of the layers of attention for recurrent layers too.
   const isKvHeads = ({ mixer, numKvHeads = spec.numKvHeads }: NativeLayer, i: number) =>
-    kvHeads[i] === (mixer === 'attention' ? numKvHeads : 0);
+    kvHeads[i] === numKvHeads || (mixer !== 'attention' && kvHeads[i] === 0);
   if (!spec.layers.every(isKvHeads)) throw notAlike(metadata, key('attention.head_count_kv'));
   const isMlpSize = ({ intermediateSize = spec.intermediateSize }: NativeLayer, i: number) =>
     mlpSizes.length === 0 || mlpSizes[i] === intermediateSize;
@@ -172,13 +195,20 @@ function readMoe(
 }
 
 /** Some files give one number for each layer. */
-function perLayer(metadata: JsonReader, key: string, numLayers: number, fallback?: number): number[] {
+function perLayer(
+  metadata: JsonReader,
+  key: string,
+  { numLayers, numBlocks }: Pick<GgufSizes, 'numLayers' | 'numBlocks'>,
+  fallback?: number,
+): number[] {
   const value = metadata.raw(key);
   if (!ArrayBuffer.isView(value)) return new Array<number>(numLayers).fill(metadata.positiveInt(key, fallback));
   const numbers = Array.from(value as Int32Array, Number);
-  if (numbers.length !== numLayers) throw metadata.mismatch(key, `${numLayers} numbers`, value);
+  if (numbers.length !== numBlocks) throw metadata.mismatch(key, `${numBlocks} numbers`, value);
   // 0 stands for "none".
-  return numbers.map((number) =>
-    new JsonReader({ [key]: number }, metadata.where)[number === 0 ? 'nonNegativeInt' : 'positiveInt'](key),
-  );
+  return numbers
+    .slice(0, numLayers)
+    .map((number) =>
+      new JsonReader({ [key]: number }, metadata.where)[number === 0 ? 'nonNegativeInt' : 'positiveInt'](key),
+    );
 }

@@ -293,7 +293,10 @@ function wordPiece(vocabulary: GgufVocabulary): TokenizerParts {
   };
 }
 
-/** Adds the tokens before and after a text. The file may say which; else it depends on the kind of tokenizer. */
+/**
+ * Adds the tokens before and after a text, and between two texts. The file may say which; else it depends on the kind
+ * of tokenizer.
+ */
 function postProcessor(
   { metadata, tokens }: GgufVocabulary,
   frame: Pick<TokenizerParts, 'addsBos' | 'addsEos' | 'addsSep'>,
@@ -304,16 +307,27 @@ function postProcessor(
     return isAdded && ids.length > 0 && ids[0] < tokens.length ? [[tokens[ids[0]], ids[0]]] : [];
   };
   const before = tokenOf('bos', frame.addsBos, 'bos', 'cls');
-  const after = [...tokenOf('eos', frame.addsEos, 'eos'), ...tokenOf('sep', frame.addsSep, 'seperator')];
+  const end = tokenOf('eos', frame.addsEos, 'eos');
+  const after = end.length > 0 ? end : tokenOf('sep', frame.addsSep, 'seperator');
+  // XLM-R has two tokens between two texts, and BERT one.
+  const second = end.length > 0 ? tokenOf('sep', !frame.addsSep, 'seperator') : [];
   if (before.length + after.length === 0) return null;
-  const special = ([id]: [string, number]) => ({ SpecialToken: { id, type_id: 0 } });
-  const single = [...before.map(special), { Sequence: { id: 'A', type_id: 0 } }, ...after.map(special)];
+  const secondType = metadata.nonNegativeInt('tokenizer.ggml.token_type_count', 1) > 1 ? 1 : 0;
+  const special =
+    (type_id: number) =>
+    ([id]: [string, number]) => ({ SpecialToken: { id, type_id } });
+  const single = [...before.map(special(0)), { Sequence: { id: 'A', type_id: 0 } }, ...after.map(special(0))];
   return {
     type: 'TemplateProcessing',
     single,
-    pair: [...single, { Sequence: { id: 'B', type_id: 1 } }],
+    pair: [
+      ...single,
+      ...second.map(special(0)),
+      { Sequence: { id: 'B', type_id: secondType } },
+      ...after.map(special(secondType)),
+    ],
     special_tokens: Object.fromEntries(
-      [...before, ...after].map(([token, id]) => [token, { id: token, ids: [id], tokens: [token] }]),
+      [...before, ...after, ...second].map(([token, id]) => [token, { id: token, ids: [id], tokens: [token] }]),
     ),
   };
 }
