@@ -24,7 +24,7 @@ class Reading {
   #head = Buffer.alloc(0);
   /** Bytes of the body that are left. Infinity: chunks follow. Undefined: the head is not complete. */
   #numLeft: number | undefined;
-  #tail = Buffer.alloc(0);
+  #tail: Buffer = Buffer.alloc(0);
   readonly answer: Answer = { firstByteMs: 0, numBytes: 0 };
 
   /** Returns whether the response is complete. @throws Error for a status other than 200 */
