@@ -254,7 +254,7 @@ export const RuntimeOptions = object({
   dtype: orNull(oneOf(['f32', 'f16', 'bf16'])),
   quantization: orNull({
     ...oneOf(['none', 'int8', 'int4']),
-    description: 'How the weights are quantized at load, on the CPU',
+    description: 'How the weights are quantized at load',
   }),
   kv_cache_dtype: orNull({
     ...oneOf(['f32', 'f16', 'bf16', 'int8', 'fp8']),
@@ -293,6 +293,7 @@ export const SpecInput = {
   secret_env: Env,
   start_command: orNull({ type: 'string', minLength: 1, maxLength: 65_536 }),
   runtime: partial(RuntimeOptions),
+  hub_token: HubToken,
   health_path: { type: 'string', pattern: '^/[!-~]*$', maxLength: 1_000, default: '/v1/models' },
   start_deadline_s: { type: 'integer', minimum: 1, maximum: 86_400, default: 1_200 },
   grace_s: { type: 'integer', minimum: 0, maximum: 3_600, default: 30 },

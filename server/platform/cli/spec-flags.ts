@@ -21,6 +21,7 @@ export interface SpecFlags {
   task?: string;
   maxModelLen?: string;
   hub?: string;
+  tokenSecret?: string;
   quantization?: string;
   dtype?: string;
   kvCacheDtype?: string;
@@ -112,6 +113,10 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
       '--hub <name>',
       `where a model of the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
     ).hideHelp(isContainer),
+    new Option(
+      '--token-secret <name>',
+      "token for a gated or private model of the hub; its value comes from this variable of this command's environment, is encrypted and never shown",
+    ).hideHelp(isContainer),
     new Option('--task <task>', `what the model does: generate, embed or score${byDefault('what its files say')}`),
     new Option(
       '--max-model-len <tokens>',
@@ -119,7 +124,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
     ),
     new Option(
       '--quantization <bits>',
-      `quantize the weights at load, on the CPU: none, int8 or int4${byDefault('none')}`,
+      `quantize the weights at load: none, int8 or int4${byDefault('none')}`,
     ),
     new Option('--dtype <type>', `data type of the weights: auto, f32, f16 or bf16${byDefault('auto')}`),
     new Option(
@@ -186,6 +191,10 @@ export async function toSpec(client: Client, flags: SpecFlags, env: NodeJS.Proce
       flags.secretEnv === undefined
         ? undefined
         : Object.fromEntries(flags.secretEnv.map((name) => [name, secretOf(name, env)])),
+    ),
+    ...defined(
+      'hub_token',
+      flags.tokenSecret === undefined ? undefined : secretOf(flags.tokenSecret, env, '--token-secret'),
     ),
     ...defined('health_path', flags.healthPath),
     ...defined('start_deadline_s', seconds('--start-deadline', flags.startDeadline)),

@@ -184,6 +184,30 @@ export async function pullAgain(
   });
 }
 
+/**
+ * Sets or removes the token of a source, and starts its download again if it failed. The caller must notify the
+ * HubPuller.
+ * @throws ServiceError `forbidden` or `invalid_argument`
+ */
+export async function changeToken(
+  { box }: StoreContext,
+  { tx, nowMs }: ServiceChange,
+  actor: ServiceActor,
+  sourceId: string,
+  token: string | null,
+): Promise<void> {
+  const { pull } = await demandPull(tx, actor, sourceId);
+  const hasFailed = pull.is_filled === 0 && !isActive(pull);
+  await tx
+    .updateTable('data_pulls')
+    .set({
+      token: sealToken(box, sourceId, token),
+      ...(hasFailed ? { ...WAITING, attempt: pull.attempt + 1, requested_by: actor.userId, requested_at: nowMs } : {}),
+    })
+    .where('source_id', '=', sourceId)
+    .execute();
+}
+
 /** Cancels a pull. What was downloaded is kept for the next one. The caller must also stop the HubPuller. */
 export async function cancelPull(
   { db, now }: StoreContext,

@@ -29,6 +29,7 @@ const SPEC_FIELDS = [
   'secret_env',
   'start_command',
   'runtime',
+  'hub_token',
   'health_path',
   'start_deadline_s',
   'grace_s',

@@ -5,7 +5,7 @@ import type { DataPullRow, DataSourceRow, Mount } from '../store/deployment-sche
 import { ServiceError } from '../store/errors';
 import type { ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
-import { insertPull, WAITING } from './data-pulls';
+import { changeToken, insertPull, WAITING } from './data-pulls';
 import { isVisible } from './data-sources';
 import { hubModelOf } from './runtime-options';
 import type { OpenSpec, SpecRequest, StoredSpec } from './spec';
@@ -31,16 +31,22 @@ export async function bindHubModel(
   const kept =
     request.bindings === undefined ? spec.bindings.filter(({ mount }) => mount !== formerMount) : spec.bindings;
   const name = runsHubModel(stored) ? hubModelOf(stored.runtime) : undefined;
+  const { hub_token: token } = request;
+  if (name === undefined && typeof token === 'string')
+    throw new ServiceError('invalid_argument', 'hub_token: expected none, because runtime.model is not of a hub');
   if (name === undefined) return { ...spec, bindings: kept };
   const hub = stored.runtime.hub ?? 'huggingface';
   const model = showHubName(parseHubName(name)!);
   const wasBound = base?.bindings.find(({ mount }) => mount === base.stored.model_mount)?.source_id;
+  const found = await findModel(change.tx, actor, owner, { hub, model, hasToken: typeof token === 'string' }, wasBound);
+  if (found?.owner_id === owner.id && token !== undefined) await changeToken(context, change, actor, found.id, token);
   const sourceId =
-    (await findModel(change.tx, actor, owner, { hub, model }, wasBound)) ??
+    found?.id ??
     (await insertPull(context, change, actor, {
       owner,
       hub,
       model,
+      ...(token === undefined ? {} : { token }),
       name: await freeName(change.tx, owner, model),
       visibility: owner.type === 'org' ? 'org' : 'private',
     }));
@@ -85,15 +91,15 @@ export async function retryPulls(tx: ServiceTx, deploymentId: string, nowMs: num
 
 /**
  * Returns a data source of the model that the actor can use. The one of the earlier version comes first, then those of
- * the owner, then those that are complete.
+ * the owner, then those that are complete. A token is not given to the downloads of other owners.
  */
 async function findModel(
   tx: ServiceTx,
   actor: ServiceActor,
   owner: OwnerRef,
-  { hub, model }: Pick<DataPullRow, 'hub' | 'model'>,
+  { hub, model, hasToken }: Pick<DataPullRow, 'hub' | 'model'> & { hasToken: boolean },
   wasBound: string | undefined,
-): Promise<string | undefined> {
+): Promise<Pick<DataSourceRow, 'id' | 'owner_id'> | undefined> {
   const owners = await visibleOwners(tx, actor);
   const rows = await tx
     .selectFrom('data_pulls')
@@ -107,11 +113,12 @@ async function findModel(
   const isOwn = (row: DataSourceRow): boolean => row.owner_id === owner.id;
   const usable = rows.filter(
     (row) =>
-      isVisible(row, owners) && (row.is_filled === 1 || isOwn(row) || !['failed', 'cancelled'].includes(row.state)),
+      isVisible(row, owners) &&
+      (row.is_filled === 1 || isOwn(row) || (!hasToken && !['failed', 'cancelled'].includes(row.state))),
   );
   const rank = (row: (typeof rows)[number]): number =>
     (row.id === wasBound ? 4 : 0) + (isOwn(row) ? 2 : 0) + (row.is_filled === 1 ? 1 : 0);
-  return usable.sort((a, b) => rank(b) - rank(a))[0]?.id;
+  return usable.sort((a, b) => rank(b) - rank(a)).at(0);
 }
 
 /** Returns the name of the model, with a number if the owner has another data source of that name. */

@@ -65,6 +65,8 @@ export interface SpecRequest {
   secret_env?: Record<string, string>;
   start_command?: string | null;
   runtime?: Partial<RuntimeOptions>;
+  /** For a gated or private model of the hub. It belongs to the data source of the model, not to the version. */
+  hub_token?: string | null;
   health_path?: string;
   start_deadline_s?: number;
   grace_s?: number;

@@ -19,6 +19,8 @@ export interface SpecDraft {
   startCommand: string;
   model: string;
   hub: (typeof HUBS)[number];
+  /** Empty: none, or the one that the data source of the model has. */
+  hubToken: string;
   servedName: string;
   /** Empty: what the model's files say. */
   task: NonNullable<RuntimeOptions['task']> | '';
@@ -110,6 +112,7 @@ export function draftOf({
     startCommand: start_command ?? '',
     model: runtime.model ?? '',
     hub: runtime.hub === 'modelscope' ? 'modelscope' : '',
+    hubToken: '',
     servedName: runtime.served_name ?? '',
     task: runtime.task ?? '',
     maxModelLen: text(runtime.max_model_len),
@@ -262,10 +265,15 @@ function fullRequest(draft: SpecDraft, withHealth: boolean): SpecRequest {
     bindings: draft.bindings,
     start_command: draft.usesScript ? draft.startCommand : null,
     runtime: toRuntime(draft),
+    ...(withHealth && sendsToken(draft) ? { hub_token: draft.hubToken.trim() } : {}),
     ...(withHealth
       ? { health_path: draft.healthPath, start_deadline_s: Number(draft.startDeadlineS), grace_s: Number(draft.graceS) }
       : {}),
   };
+}
+
+function sendsToken({ hubToken, model, usesScript }: SpecDraft): boolean {
+  return hubToken.trim() !== '' && isHubModel(model) && !usesScript;
 }
 
 function toRuntime(draft: SpecDraft): RuntimeOptions {

@@ -38,6 +38,18 @@ export function RuntimePart({ draft, set, errorOf }: RuntimePartProps) {
             options={HUBS.map((value) => ({ value, label: HUB_NAMES[value === '' ? 'huggingface' : value] }))}
           />
         )}
+        {isHubModel(draft.model) && (
+          <TextField
+            label={t('data.token')}
+            hint={t('data.tokenHint')}
+            isOptional
+            type="password"
+            autocomplete="new-password"
+            maxLength={1_024}
+            value={draft.hubToken}
+            onInput={(hubToken) => set({ hubToken })}
+          />
+        )}
         <SelectField
           label={t('spec.quantization')}
           hint={t('spec.quantizationHint')}
