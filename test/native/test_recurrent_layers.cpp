@@ -221,7 +221,7 @@ class Layers {
   }
 
   const Mixer mixer_;
-  const RecurrentShape shape_;
+  RecurrentShape shape_;
   MemoryCheckpoint checkpoint_;
   std::vector<float> conv_, conv_bias_, a_log_, dt_bias_, skip_, norm_;
   RecurrentWeights weights_;
