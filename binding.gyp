@@ -44,6 +44,7 @@
         "native/backend/grouped_tensor.cpp",
         "native/backend/loaded_groups.cpp",
         "native/backend/panel_reader.cpp",
+        "native/backend/quant_groups.cpp",
         "native/backend/cuda_library.cpp",
         "native/backend/registry.cpp",
         "<!@(node -p \"require('fs').readdirSync('native/backend/cpu').filter((f) => f.endsWith('.cpp') && !f.startsWith('kernels_')).map((f) => 'native/backend/cpu/' + f).join(' ')\")",

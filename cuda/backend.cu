@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/cuda_backend.h"
+#include "native/backend/quant_groups.h"
 
 namespace capstan::cuda {
 namespace {
@@ -22,6 +23,7 @@ std::vector<std::pair<std::string, bool*>> switches_of(Features& features) {
           {"k_splits", &features.k_splits},
           {"wgmma", &features.wgmma},
           {"wgmma_attention", &features.wgmma_attention},
+          {"codes", &features.codes},
           {"one_shot", &features.one_shot}};
 }
 
@@ -51,7 +53,8 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
     : device_(options.device),
       num_sharing_(options.num_sharing),
       dtype_(options.weight_dtype),
-      features_(enabled_features()) {
+      features_(enabled_features()),
+      quantize_group_(options.quantize_group) {
   if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
   ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
   graph_budget_ = std::min(kGraphBytes, memory().total / 64);
@@ -66,6 +69,8 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
   info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
   info_.compute_dtype = dtype_;
   info_.has_fp8_cache = true;
+  info_.has_quantized_weights = true;
+  info_.keeps_fp8_weights = features_.codes;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
   if (world_size() == 1) begin_timeline(stream_);
 }
@@ -86,7 +91,15 @@ CudaBackend::~CudaBackend() {
 std::unique_ptr<Matrix> CudaBackend::load_matrix(const MatrixSource& source, const LoadProgress& progress) {
   return guarded([&] {
     if (uploader_ == nullptr) uploader_ = std::make_unique<Uploader>(stream_);
-    return upload_matrix(source, dtype_, *uploader_, progress);
+    auto matrix = upload_matrix(source, {dtype_, features_.codes, quantize_group_}, *uploader_, progress);
+    const bool has_codes = matrix->device.codes.kind != CodeKind::kNone;
+    // NOTE: launch_gemm_wgmma has no kernels for codes, and all products of a step share one layout of activations.
+    if (has_codes) has_wgmma_ = false;
+    const auto& groups = source.slices[0].tensor->groups;
+    const bool is_fp8 = groups != nullptr && groups->layout == CodeLayout::kFp8;
+    const bool could_be_kept = is_fp8 || file_groups(source.slices[0]).type.bits > 0;
+    if (features_.codes && source.format == WeightFormat::kFile && could_be_kept && !has_codes) ++num_decoded_;
+    return matrix;
   });
 }
 

@@ -79,14 +79,15 @@ const char* unsupported_feature(const DeviceModel& model) {
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
   if (model.head_dim > 128)
-    throw Error(ErrorCode::kUnsupportedModel,
-                "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " +
+                                                  std::to_string(model.head_dim) + ": run this model with device cpu");
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
   if (model.vocab_size > kMaxVocab)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
-                                                  " tokens, got " + std::to_string(model.vocab_size));
+                                                  " tokens, got " + std::to_string(model.vocab_size) +
+                                                  ": run this model with device cpu");
   const int64_t needed = weight_bytes * num_sharing_, available = available_bytes();
   if (needed > available)
     throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +
@@ -172,14 +173,22 @@ int64_t CudaBackend::kv_budget_bytes(double utilization) const {
 }
 
 std::vector<std::string> CudaBackend::notes() const {
-  if (!features_.graphs) return {};
+  std::vector<std::string> all;
+  if (num_decoded_ > 0)
+    all.push_back(std::to_string(num_decoded_) + " quantized matrices are decoded to " + dtype_name(dtype_) +
+                  " on cuda: they have several types, or parts of them begin between multiples of 16 columns");
+  if (features_.graphs) all.push_back(graph_note());
+  return all;
+}
+
+std::string CudaBackend::graph_note() const {
   if (!graph_failure_.empty())
-    return {(graphs_.empty() ? "no step has a CUDA graph: " : "some steps have no CUDA graph: ") + graph_failure_};
+    return (graphs_.empty() ? "no step has a CUDA graph: " : "some steps have no CUDA graph: ") + graph_failure_;
   const std::string budget = std::to_string(graph_budget_ >> 20) + " MiB";
   if (graphs_.empty())
-    return {"the largest steps run without a CUDA graph: it would need more than the graph budget of " + budget};
-  return {"CUDA graphs use " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of their budget of " +
-          budget + "; when it is used up, steps of new sizes run without a graph"};
+    return "the largest steps run without a CUDA graph: it would need more than the graph budget of " + budget;
+  return "CUDA graphs use " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of their budget of " +
+         budget + "; when it is used up, steps of new sizes run without a graph";
 }
 
 void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {

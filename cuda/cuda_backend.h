@@ -38,6 +38,7 @@ struct Features {
   bool k_splits = true;         // several blocks share a product by splitting K
   bool wgmma = true;            // launch_gemm_wgmma, which needs TMA, and launch_attention_wgmma
   bool wgmma_attention = true;  // launch_attention_wgmma
+  bool codes = true;            // quantized weights stay in codes; otherwise they are decoded at load
   bool one_shot = true;         // one-shot all-reduce where two-shot is possible
 };
 
@@ -129,6 +130,7 @@ class CudaBackend final : public Backend {
   }
 
   Memory memory() const;
+  std::string graph_note() const;
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
 
@@ -155,7 +157,7 @@ class CudaBackend final : public Backend {
   // Programmatic dependent launch gains nothing with many tokens.
   bool uses_pdl(int num_tokens) const { return uses_pdl_ && num_tokens <= kSkinnyTokens; }
   bool is_gemv(const GemvArgs& args) const {
-    return features_.gemv && args.product.num_tokens <= kGemvTokens &&
+    return features_.gemv && args.product.num_tokens <= kGemvTokens && supports_gemv(args.product.weights) &&
            gemv_shared_bytes(args) <= resources_.shared_bytes;
   }
   static const CudaMatrix& cuda_matrix(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
@@ -176,6 +178,7 @@ class CudaBackend final : public Backend {
   const int device_, num_sharing_;  // num_sharing_: ranks on this device
   const DType dtype_;
   const Features features_;
+  const GroupQuantizer quantize_group_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Ranks> ranks_;
   DeviceResources resources_;
@@ -199,6 +202,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
   DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
   Acts norm_acts_, attention_acts_, mlp_acts_;
+  int num_decoded_ = 0;                 // matrices whose codes the kernels do not support
   std::unique_ptr<Uploader> uploader_;  // until all weights are loaded
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;  // on rank 0 alone

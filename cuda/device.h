@@ -108,22 +108,42 @@ __device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int i) {
   return (word >> i * 16 & 0xffu) << 8 | (word >> i * 16 & 0xff00u) << 16;
 #endif
 }
-// Multiplies two pairs of 16-bit floats.
-template <class T>
-__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+// Returns four of the eight bytes of `low` and `high`: nibble i of `choice` is the number of byte i.
+__device__ __forceinline__ uint32_t choose_bytes(uint32_t low, uint32_t high, uint32_t choice) {
 #if defined(__CUDACC__)
-  uint32_t product;
+  return __byte_perm(low, high, choice);
+#else
+  const uint64_t bytes = low | uint64_t{high} << 32;
+  uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i)
+    chosen |= static_cast<uint32_t>(bytes >> (choice >> i * 4 & 7) * 8 & 0xff) << i * 8;
+  return chosen;
+#endif
+}
+
+// a * b + c for two pairs of 16-bit floats, rounded once. The host rounds twice when the exact result takes more bits
+// than an f32 has.
+template <class T>
+__device__ __forceinline__ uint32_t fma_pairs(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDACC__)
+  uint32_t result;
   if constexpr (T::kIsBf16)
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
   else
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-  return product;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
 #else
   const auto half = [&](int shift) {
-    return to_float<T>(static_cast<uint16_t>(a >> shift)) * to_float<T>(static_cast<uint16_t>(b >> shift));
+    const auto value = [&](uint32_t pair) { return to_float<T>(static_cast<uint16_t>(pair >> shift)); };
+    return static_cast<float>(static_cast<double>(value(a)) * value(b) + value(c));
   };
   return to_bits_pair<T>(half(0), half(16));
 #endif
+}
+// Multiplies two pairs of 16-bit floats. The addend is -0.
+template <class T>
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  return fma_pairs<T>(a, b, 0x80008000u);
 }
 
 template <class T>
@@ -178,6 +198,36 @@ __device__ __forceinline__ uint4 ld_global_nc_no_allocate(const uint4* from) {
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(from));
+  return value;
+#else
+  return *from;
+#endif
+}
+
+// The same for 8 bytes.
+__device__ __forceinline__ uint2 ld_global_nc_no_allocate(const uint2* from) {
+#if defined(__CUDACC__)
+  uint2 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
+  return value;
+#else
+  return *from;
+#endif
+}
+// Loads 8 bytes that lanes of other warps load too.
+__device__ __forceinline__ uint2 ld_global_nc(const uint2* from) {
+#if defined(__CUDACC__)
+  uint2 value;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
+  return value;
+#else
+  return *from;
+#endif
+}
+__device__ __forceinline__ uint32_t ld_global_nc(const uint32_t* from) {
+#if defined(__CUDACC__)
+  uint32_t value;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(value) : "l"(from));
   return value;
 #else
   return *from;

@@ -3,6 +3,7 @@
 // relies on, enqueues the kernel and returns. `type` is the 16-bit float type of weights and activations.
 #include <cstdint>
 
+#include "cuda/codes_layout.h"
 #include "cuda/device.h"
 #include "cuda/layout.h"
 #include "cuda/tensor_map.h"
@@ -12,13 +13,24 @@ namespace capstan::cuda {
 
 enum class FloatType : uint8_t { kBf16, kF16 };
 
-// Packed weights (rows rounded up to a multiple of 16, split.padded()) in the order of weight_index.
+// Packed weights (rows rounded up to a multiple of 16, split.padded()): 16-bit floats in the order of weight_index, or
+// codes.
 struct DeviceMatrix {
-  const uint16_t* data = nullptr;
-  const float* bias = nullptr;  // (rows) or null; gates and ups in the order of the rows
+  const uint16_t* data = nullptr;  // null with codes
+  const float* bias = nullptr;     // (rows) or null; gates and ups in the order of the rows
   int64_t rows = 0;
   DepthSplit split;
+  DeviceCodes codes = {};
 };
+
+// Whether a matrix has all arrays of its kind.
+inline bool has_weights(const DeviceMatrix& matrix) {
+  const DeviceCodes& codes = matrix.codes;
+  if (codes.kind == CodeKind::kNone) return matrix.data != nullptr;
+  return codes.codes != nullptr && codes.records != nullptr && codes.record_bytes > 0 && codes.num_groups > 0 &&
+         (codes.kind == CodeKind::kAny6) == (codes.high_bits > 0) && (codes.high_bits == 0 || codes.high != nullptr) &&
+         (is_plain(codes.kind) || codes.blocks != nullptr);
+}
 
 // Whether kernels can use programmatic dependent launch (`uses_pdl`) on the current device.
 bool supports_pdl();
@@ -160,7 +172,8 @@ struct GemvArgs {
   int max_blocks = 0;
 };
 void launch_gemv(const GemvArgs& args, cudaStream_t stream);
-size_t gemv_shared_bytes(const GemvArgs& args);  // Shared memory of a block, which may exceed the device's limit.
+bool supports_gemv(const DeviceMatrix& weights);  // all but codes of CodeKind::kAny4, kAny6 and kAny8
+size_t gemv_shared_bytes(const GemvArgs& args);   // Shared memory of a block, which may exceed the device's limit.
 
 // A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or 128 for
 // launch_attention_wgmma.

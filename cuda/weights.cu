@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "cuda/codes.h"
 #include "native/backend/panel_reader.h"
 #include "native/base/check.h"
+#include "native/base/number.h"
 
 namespace capstan::cuda {
 namespace {
@@ -28,6 +30,147 @@ void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to.as<void>(), from, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
   wait_for(stream);
+}
+
+FloatType float_type(DType dtype) {
+  return dtype == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16;
+}
+
+// Fills the buffer of a matrix in pieces: pack(panel, to) packs a panel of `panel_bytes` and returns the bytes read.
+template <class Pack>
+void upload_panels(CudaMatrix& matrix, size_t panel_bytes, Uploader& uploader, const LoadProgress& progress,
+                   const Pack& pack) {
+  const int64_t num_panels = (matrix.rows + kPanelFeatures - 1) / kPanelFeatures;
+  matrix.bytes = num_panels * static_cast<int64_t>(panel_bytes);
+  matrix.data = DeviceBuffer(static_cast<size_t>(matrix.bytes), "the weights");
+  const int64_t per_piece = std::clamp<int64_t>(static_cast<int64_t>(kPieceBytes / panel_bytes), 1, num_panels);
+  for (int64_t first = 0; first < num_panels; first += per_piece) {
+    const int64_t count = std::min(per_piece, num_panels - first);
+    auto* piece = static_cast<char*>(uploader.begin(static_cast<size_t>(count) * panel_bytes));
+    int64_t bytes_read = 0;
+    for (int64_t i = 0; i < count; ++i)
+      bytes_read += pack(first + i, piece + static_cast<size_t>(i) * panel_bytes);
+    uploader.send(matrix.data.as<char>() + static_cast<size_t>(first) * panel_bytes,
+                  static_cast<size_t>(count) * panel_bytes);
+    if (progress) progress(bytes_read);
+  }
+}
+
+// Reads rows and quantizes them.
+class RowQuantizer {
+ public:
+  RowQuantizer(const MatrixSource& source, GroupQuantizer quantize_group)
+      : quantize_group_(quantize_group),
+        bits_(quantized_bits(source.format)),
+        groups_(load_groups_of(bits_, source.slices[0])),
+        whole_(with_whole_groups(source, groups_.group_size)),
+        share_(static_cast<double>(source.slices[0].num_cols) / static_cast<double>(whole_.slices[0].num_cols)) {
+    row_.first_col = groups_.first_block_col;
+  }
+  const QuantGroups& groups() const { return groups_; }
+  // Calls use(lane, row) for each row of a panel. Returns the bytes of the source that it read.
+  template <class Use>
+  int64_t read(int64_t panel, const Use& use) {
+    const int64_t cols = whole_.slices[0].num_cols;
+    int64_t bytes_read = 0;
+    const auto* values = reinterpret_cast<const float*>(reader_.read(whole_, panel, DType::kF32, cols, bytes_read));
+    for (int lane = 0; lane < kPanelFeatures; ++lane) {
+      quantize_groups(
+          values + lane * cols, cols, groups_.group_size, whole_.slices[0].tensor->name, row_,
+          [&](const float* group, int count, uint8_t* codes) { return quantize_group_(group, count, bits_, codes); });
+      use(lane, row_);
+    }
+    return static_cast<int64_t>(static_cast<double>(bytes_read) * share_);
+  }
+
+ private:
+  GroupQuantizer quantize_group_;
+  int bits_;
+  QuantGroups groups_;
+  MatrixSource whole_;  // a group that the end of a slice cuts has the scale of all its values
+  double share_;        // of the columns that are the source's
+  PanelReader reader_;
+  QuantRow row_;
+};
+
+// Weights as 16-bit floats.
+void upload_floats(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix, Uploader& uploader,
+                   const LoadProgress& progress) {
+  const DepthSplit& split = matrix.device.split;
+  PanelReader reader;
+  upload_panels(matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
+                [&](int64_t panel, char* to) {
+                  int64_t bytes_read = 0;
+                  const char* rows = reader.read(source, panel, options.dtype, matrix.cols, bytes_read);
+                  pack_tile(reinterpret_cast<const uint16_t*>(rows), split, reinterpret_cast<uint16_t*>(to));
+                  return bytes_read;
+                });
+  matrix.device.data = matrix.data.as<uint16_t>();
+}
+
+// Weights that are quantized, and whose codes are not kept: their values as 16-bit floats.
+void upload_quantized_floats(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix,
+                             Uploader& uploader, const LoadProgress& progress) {
+  const DepthSplit& split = matrix.device.split;
+  const int64_t cols = matrix.cols;
+  RowQuantizer quantizer(source, options.quantize_group);
+  const QuantType& type = quantizer.groups().type;
+  std::vector<uint16_t> rows(static_cast<size_t>(kPanelFeatures * cols));
+  upload_panels(matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
+                [&](int64_t panel, char* to) {
+                  const int64_t bytes_read = quantizer.read(panel, [&](int lane, const QuantRow& row) {
+                    for (int64_t k = 0; k < cols; ++k) {
+                      const int64_t col = row.first_col + k;
+                      const float scale = block_scale(type, row.scales[static_cast<size_t>(col / row.group_size)], 0);
+                      const float value = code_value(type, row.codes[static_cast<size_t>(col)], scale, 0);
+                      uint16_t& bits = rows[static_cast<size_t>(lane * cols + k)];
+                      bits = options.dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
+                      if (options.dtype == DType::kF16 && (bits & 0x7c00) == 0x7c00)
+                        throw Error(ErrorCode::kInvalidModel,
+                                    "tensor " + source.slices[0].tensor->name + " holds a value too large for f16");
+                    }
+                  });
+                  pack_tile(rows.data(), split, reinterpret_cast<uint16_t*>(to));
+                  return bytes_read;
+                });
+  matrix.device.data = matrix.data.as<uint16_t>();
+}
+
+void upload_codes(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix, Uploader& uploader,
+                  const LoadProgress& progress) {
+  DeviceCodes& codes = matrix.device.codes;
+  const DepthSplit& split = matrix.device.split;
+  PanelReader reader;
+  std::optional<RowQuantizer> quantizer;
+  if (quantized_bits(source.format) > 0) quantizer.emplace(source, options.quantize_group);
+  HostCodes host;
+  resize(host, codes, (matrix.rows + kPanelFeatures - 1) / kPanelFeatures, split);
+  const auto panel_bytes = static_cast<size_t>(code_tile_bytes(codes, split));
+  upload_panels(matrix, panel_bytes, uploader, progress, [&](int64_t panel, char* to) {
+    std::fill(to, to + panel_bytes, char{0});
+    host.codes = reinterpret_cast<uint8_t*>(to);
+    host.first_tile = panel;
+    const auto pack = [&](int lane, const QuantRow& row) {
+      pack_row(codes_of_row(row, codes, split), codes, split, float_type(options.dtype), panel * kPanelFeatures + lane,
+               source.slices[0].tensor->name, host);
+    };
+    if (quantizer) return quantizer->read(panel, pack);
+    int64_t bytes_read = 0;
+    reader.read_quantized(source, panel, pack, bytes_read);
+    return bytes_read;
+  });
+  const auto upload_array = [&](const void* from, size_t bytes, DeviceBuffer& to, const char* purpose) {
+    to = DeviceBuffer(bytes, purpose);
+    upload(from, bytes, to, uploader.stream());
+    matrix.bytes += static_cast<int64_t>(bytes);
+  };
+  upload_array(host.high.data(), host.high.size(), matrix.high, "the high bits of weights");
+  upload_array(host.records.data(), host.records.size(), matrix.records, "the scales of weights");
+  upload_array(host.blocks.data(), host.blocks.size() * 2, matrix.blocks, "the scales of weights");
+  codes.codes = matrix.data.as<uint8_t>();
+  codes.high = matrix.high.as<uint8_t>();
+  codes.records = matrix.records.as<uint8_t>();
+  codes.blocks = matrix.blocks.as<uint16_t>();
 }
 
 }  // namespace
@@ -56,42 +199,35 @@ DepthSplit split_of(const MatrixSource& source) {
   return split_depth(cols, source.total_cols, row_parallel_parts(source.total_cols));
 }
 
-std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader,
+std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const UploadOptions& options, Uploader& uploader,
                                           const LoadProgress& progress) {
   check_source(source);
-  CAPSTAN_CHECK(dtype != DType::kF32);
+  CAPSTAN_CHECK(options.dtype != DType::kF32);
   auto matrix = std::make_unique<CudaMatrix>();
   matrix->rows = num_features(source);
   matrix->cols = source.slices[0].num_cols;
-  const DepthSplit split = split_of(source);
   const int64_t num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;
-  const size_t panel_bytes = static_cast<size_t>(kPanelFeatures * split.padded()) * 2;
-  matrix->bytes = num_panels * static_cast<int64_t>(panel_bytes);
-  matrix->data = DeviceBuffer(static_cast<size_t>(matrix->bytes), "the weights");
-
-  const int64_t per_piece = std::clamp<int64_t>(static_cast<int64_t>(kPieceBytes / panel_bytes), 1, num_panels);
-  PanelReader reader;
-  for (int64_t first = 0; first < num_panels; first += per_piece) {
-    const int64_t count = std::min(per_piece, num_panels - first);
-    auto* piece = static_cast<uint16_t*>(uploader.begin(static_cast<size_t>(count) * panel_bytes));
-    int64_t bytes_read = 0;
-    for (int64_t i = 0; i < count; ++i)
-      pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)),
-                split, piece + i * kPanelFeatures * split.padded());
-    uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes,
-                  static_cast<size_t>(count) * panel_bytes);
-    if (progress) progress(bytes_read);
+  // Gates and ups alternate within tiles, so that the last tile may contain padding features. Kernels do not store
+  // their results.
+  DeviceMatrix& device = matrix->device;
+  device.rows = source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows;
+  device.split = split_of(source);
+  const std::optional<DeviceCodes> codes = codes_of(source, device.split, float_type(options.dtype));
+  if (codes && options.keeps_codes) {
+    device.codes = *codes;
+    upload_codes(source, options, *matrix, uploader, progress);
+  } else if (quantized_bits(source.format) > 0) {
+    upload_quantized_floats(source, options, *matrix, uploader, progress);
+  } else {
+    upload_floats(source, options, *matrix, uploader, progress);
   }
   wait_for(uploader.stream());
   const std::vector<float> bias = read_bias(source);
   if (!bias.empty()) {
     matrix->bias_data = DeviceBuffer(bias.size() * sizeof(float), "a bias");
     upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, uploader.stream());
+    device.bias = matrix->bias_data.as<float>();
   }
-  // Gates and ups alternate within tiles, so that the last tile may contain padding features. Kernels do not store
-  // their results.
-  matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(),
-                    source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};
   return matrix;
 }
 

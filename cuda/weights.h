@@ -4,11 +4,13 @@
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "native/backend/backend.h"
+#include "native/backend/cuda_api.h"
 
 namespace capstan::cuda {
 
 struct CudaMatrix final : Matrix {
   DeviceBuffer data, bias_data;
+  DeviceBuffer high, records, blocks;  // of codes
   DeviceMatrix device;
 };
 
@@ -38,8 +40,13 @@ class Uploader {
   int half_idx_ = 0;
 };
 
-// Reads, packs (layout.h) and uploads a matrix. Returns when it is on the device.
-std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader,
+struct UploadOptions {
+  DType dtype = DType::kBf16;
+  bool keeps_codes = true;  // false: quantized weights are decoded, which changes no bit of their values
+  GroupQuantizer quantize_group = nullptr;
+};
+// Reads, packs (layout.h, codes_layout.h) and uploads a matrix. Returns when it is on the device.
+std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const UploadOptions& options, Uploader& uploader,
                                           const LoadProgress& progress);
 std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset, cudaStream_t stream,
                                           const LoadProgress& progress);

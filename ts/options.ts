@@ -54,14 +54,14 @@ export interface EngineOptions {
   deterministic?: boolean;
   /**
    * Data type of the weights. `'auto'` keeps the type of the checkpoint, except that CUDA turns f32 into bf16.
-   * Quantized weights of a GGUF file stay quantized on the CPU; CUDA decodes them to this type, by default bf16.
+   * Quantized weights of a checkpoint stay quantized; on CUDA, products decode them to this type, by default bf16.
    * CUDA refuses `'f32'`. Default: `'auto'`.
    */
   dtype?: 'auto' | NativeDType;
   /**
    * Quantizes the weights while they are loaded. `'int8'` halves the memory of bf16 weights, with a scale for each 128
    * weights. `'int4'` takes about a quarter, with a scale for each 64; the embedding and the LM head keep 8 bits. Text
-   * is generated faster, and less exactly. CPU only. Default: `'none'`.
+   * is generated faster, and less exactly. Default: `'none'`.
    */
   quantization?: NativeQuantization;
   /**

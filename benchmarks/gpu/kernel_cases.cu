@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "benchmarks/gpu/case_parts.h"
+#include "benchmarks/gpu/coded_weights.h"
 #include "cuda/wgmma_layout.h"
 
 namespace capstan::benchmarks {
@@ -27,6 +29,7 @@ struct Product {
   int64_t elements, copies;
   DeviceBuffer weights, acts, out, gated, hidden, norm, flags;
   ActMaps maps;
+  std::optional<CodedWeights> coded;  // in place of weights
 };
 
 struct GemmInputs {
@@ -90,7 +93,8 @@ DeviceResources device_resources() {
           static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
 }
 
-KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel) {
+KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel, int code_bits) {
+  const bool has_codes = code_bits < 16;
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
@@ -99,38 +103,44 @@ KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel) {
   const bool is_row_major = kernel == GemmKernel::kWgmma;
   const bool is_normed = kernel == GemmKernel::kGemv && layer.output != GemmOutput::kResidual;
   KernelCase made;
-  made.name = std::string(kernel_name(kernel)) + " " + layer.name + " x" + std::to_string(tokens);
+  made.name = (has_codes ? "int" + std::to_string(code_bits) + " " : "") + kernel_name(kernel) + " " + layer.name +
+              " x" + std::to_string(tokens);
   made.kernel = kernel == GemmKernel::kGemm   ? "gemm_kernel"
                 : kernel == GemmKernel::kGemv ? "gemv_kernel"
                                               : "gemm_wgmma_kernel";
-  made.bytes = static_cast<double>(rows * cols * 2);
+  made.bytes = static_cast<double>(rows * cols) * (code_bits == 16 ? 2 : code_bits == 8 ? 8.125 / 8 : 4.25 / 8);
   made.flops = 2.0 * static_cast<double>(rows * cols) * tokens;
   made.element = output == GemmOutput::kGated ? Element::kBf16 : Element::kFloat;
-  made.sample = [=](int n) {
-    const GemmInputs in;
-    const int64_t token = draw(n, 11, tokens);
-    const std::vector<double> acts = product_acts(in, token, cols, split, is_row_major, is_normed);
-    if (output == GemmOutput::kGated) {
-      const int64_t feature = draw(n, 12, rows / 2), row = feature / 8 * 16 + feature % 8;
-      const double value = silu(product_sum(in, acts, row, split, 0, split.padded()).first) *
-                           product_sum(in, acts, row + 8, split, 0, split.padded()).first;
-      return Sample{act_index(is_row_major, token, gated_split.place(feature), gated_split.padded()), value,
-                    bf16_tolerance(value)};
-    }
-    const int64_t row = draw(n, 12, rows), part = output == GemmOutput::kParts ? draw(n, 13, split.parts) : 0;
-    const int64_t element = (part * tokens + token) * rows + row;
-    const auto [sum, size] = output == GemmOutput::kParts ? product_sum(in, acts, row, split, part * split.padded_part,
-                                                                        (part + 1) * split.padded_part)
-                                                          : product_sum(in, acts, row, split, 0, split.padded());
-    return Sample{element, sum + (output == GemmOutput::kResidual ? float_at(in.before, element) : 0.0), 1e-5 * size};
-  };
+  if (!has_codes)
+    made.sample = [=](int n) {
+      const GemmInputs in;
+      const int64_t token = draw(n, 11, tokens);
+      const std::vector<double> acts = product_acts(in, token, cols, split, is_row_major, is_normed);
+      if (output == GemmOutput::kGated) {
+        const int64_t feature = draw(n, 12, rows / 2), row = feature / 8 * 16 + feature % 8;
+        const double value = silu(product_sum(in, acts, row, split, 0, split.padded()).first) *
+                             product_sum(in, acts, row + 8, split, 0, split.padded()).first;
+        return Sample{act_index(is_row_major, token, gated_split.place(feature), gated_split.padded()), value,
+                      bf16_tolerance(value)};
+      }
+      const int64_t row = draw(n, 12, rows), part = output == GemmOutput::kParts ? draw(n, 13, split.parts) : 0;
+      const int64_t element = (part * tokens + token) * rows + row;
+      const auto [sum, size] =
+          output == GemmOutput::kParts
+              ? product_sum(in, acts, row, split, part * split.padded_part, (part + 1) * split.padded_part)
+              : product_sum(in, acts, row, split, 0, split.padded());
+      return Sample{element, sum + (output == GemmOutput::kResidual ? float_at(in.before, element) : 0.0), 1e-5 * size};
+    };
   made.prepare = [=](cudaStream_t stream) {
     const GemmInputs in;
     const auto made_buffers = std::make_shared<Product>();
     Product& product = *made_buffers;
     product.elements = round_up(rows, kTileRows) * split.padded();
-    product.copies = num_copies(product.elements * 2);
-    product.weights = filled_bf16(product.elements * product.copies, in.weights, stream);
+    product.copies = num_copies(product.elements * code_bits / 8);
+    if (has_codes)
+      product.coded.emplace(code_bits, rows, split, product.copies, stream);
+    else
+      product.weights = filled_bf16(product.elements * product.copies, in.weights, stream);
     product.acts = filled_bf16(round_up(tokens, 64) * split.padded(), in.acts, stream);
     product.out = filled_words((output == GemmOutput::kParts ? split.parts : 1) * tokens * rows, in.before, stream);
     product.gated = filled_bf16(round_up(tokens, 64) * gated_split.padded(), in.acts, stream);
@@ -164,8 +174,11 @@ KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel) {
     prepared.outputs = {output_of(output == GemmOutput::kGated ? product.gated : product.out)};
     prepared.run = [=](int i) {
       GemvArgs run = fused;
-      run.product.weights = {made_buffers->weights.as<uint16_t>() + i % made_buffers->copies * made_buffers->elements,
-                             nullptr, rows, split};
+      if (made_buffers->coded)
+        run.product.weights = made_buffers->coded->matrix(i % made_buffers->copies);
+      else
+        run.product.weights = {made_buffers->weights.as<uint16_t>() + i % made_buffers->copies * made_buffers->elements,
+                               nullptr, rows, split};
       if (kernel == GemmKernel::kGemm) return launch_gemm(run.product, device_resources(), stream);
       if (kernel == GemmKernel::kWgmma)
         return launch_gemm_wgmma(run.product, device_resources().multiprocessors, stream);
@@ -198,6 +211,10 @@ std::vector<KernelCase> repeated_cases() {
       gemm_case(layer("down"), size(64, 17), GemmKernel::kGemm),
       gemm_case(layer("gate_up"), size(64, 17), GemmKernel::kGemm),
       gemm_case(layer("head"), size(64, 17), GemmKernel::kGemm),
+      gemm_case(layer("gate_up"), 1, GemmKernel::kGemv, 8),
+      gemm_case(layer("down"), 1, GemmKernel::kGemv, 4),
+      gemm_case(layer("down"), size(64, 17), GemmKernel::kGemm, 8),
+      gemm_case(layer("gate_up"), 8, GemmKernel::kGemm, 4),
       attention_case({1, size(1024, 270)}),
       attention_case({size(64, 3), size(1024, 70)}),
       attention_case({size(2048, 1030), size(200, 5)}),

@@ -54,7 +54,8 @@ enum class GemmKernel : uint8_t { kGemm, kGemv, kWgmma };
 bool has_wgmma();
 DeviceResources device_resources();
 
-KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel);
+// `code_bits`: weights as `--quantization int8` (8) or `int4` (4) keeps them, without reference values; 16 = bf16.
+KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel, int code_bits = 16);
 // q, k and v of one token in one kernel: norm, product, RoPE and the cache entries.
 KernelCase heads_case();
 // `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine

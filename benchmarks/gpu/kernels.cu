@@ -7,7 +7,7 @@
 //
 //      tiny        small shapes, to check that the program runs
 //      read        the bandwidth of reads as measured by the group `limits`; without it no shares are printed
-//      GROUP       limits, gemm, wgmma, gemv, attention, wgmma_attention or sample; default: all
+//      GROUP       limits, gemm, wgmma, gemv, codes, attention, wgmma_attention or sample; default: all
 //      repeats     runs each case of `list` N times. The runs must write the same bits, which agree with the reference
 //                  values in FILE. Exits with 1 if they do not, and with 2 after a case that hangs for `seconds` or
 //                  makes the device unusable; `after` then runs the cases that follow
@@ -172,6 +172,14 @@ std::vector<KernelCase> cases_of(const std::string& group) {
       for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4})
         cases.push_back(gemm_case(layer, count, GemmKernel::kGemv));
   using Batch = std::pair<int, int>;
+  if (is_selected("codes"))
+    for (const Layer& layer : layers())
+      for (const int bits : {8, 4}) {
+        for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 4})
+          cases.push_back(gemm_case(layer, count, GemmKernel::kGemv, bits));
+        for (const int count : is_tiny ? std::vector<int>{9} : std::vector<int>{8, 64, 256})
+          cases.push_back(gemm_case(layer, count, GemmKernel::kGemm, bits));
+      }
   if (is_selected("attention"))
     for (const auto& [num_seqs, context] :
          is_tiny ? std::vector<Batch>{{2, 70}}

@@ -213,7 +213,7 @@ phase_kernels() {
   local status=0 group read
   read=$(limit_of read gb_per_s)
   # Each group runs in a separate process, so that an error or a hang does not affect the others.
-  for group in gemv wgmma gemm attention wgmma_attention sample; do
+  for group in gemv wgmma gemm attention wgmma_attention sample codes; do
     timeout --kill-after=5 "$(time_limit 30)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=$read" "$group" >> "$BUILD/kernels/kernels.jsonl" || { echo "  $group: exited with status $?"; status=1; }
   done
   if has_torch; then torch 60 "$BUILD/kernels/torch.jsonl" matmul attention; else echo 'PyTorch is not installed: no comparison'; fi
@@ -275,6 +275,9 @@ phase_bench() {
   steps "$out" --contexts 8192 --batches 1,8,64,256 --only decode || { echo "  decodes: exited with status $?"; status=1; }
   steps "$out" --lengths 8192 --only prefill || { echo "  prefills: exited with status $?"; status=1; }
   steps "$out" --contexts 1024 --batches 1,8,64 --only decode --deterministic yes --label deterministic --fill-seconds 5 || { echo "  deterministic decodes: exited with status $?"; status=1; }
+  for bits in int8 int4; do
+    steps "$out" --contexts 1024 --batches 1,64 --only decode --quantization $bits --label $bits --fill-seconds 5 || { echo "  decodes with $bits: exited with status $?"; status=1; }
+  done
   if has_torch; then torch 110 "$BUILD/bench/torch.jsonl" model; fi
   mean_clocks bench
   return $status

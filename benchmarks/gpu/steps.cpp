@@ -2,7 +2,8 @@
 // batch sizes and contexts, and prefills, compared with the minimum of bytes and operations. Writes JSON lines to
 // standard output.
 //    gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny]
-//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--label TEXT]
+//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--quantization
+//              int8|int4] [--label TEXT]
 //              [--batches 1,8,64,256] [--contexts 1024,8192] [--lengths 1024,8192] [--layers 28]
 // The last four apply to the shape of Qwen2.5-1.5B. --label starts the name of each measurement.
 // Both ceilings come from the same run (gpu_kernels, torch_figures.py). Without both, no limits and shares are printed.
@@ -33,6 +34,7 @@ struct Options {
   double read_bandwidth = 0, peak = 0, fill_seconds = 40;
   int num_steps = 30, num_layers = 28;
   bool is_deterministic = false;
+  std::string quantization;  // int8 or int4; empty: weights in bf16
   bool is_tiny() const { return shape == "tiny"; }
 };
 
@@ -143,6 +145,12 @@ struct StepBatch {
   }
 };
 
+WeightFormats formats_of(const std::string& quantization) {
+  if (quantization == "int8") return {WeightFormat::kInt8, WeightFormat::kInt8};
+  if (quantization == "int4") return {WeightFormat::kInt4, WeightFormat::kInt8};
+  return {};
+}
+
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options), spec_(spec_of(options)) {
@@ -153,7 +161,8 @@ class Bench {
     group_ = make_device_group(device);
     const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
     const double start = now();
-    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), {}, backend(), {});
+    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd),
+                            formats_of(options.quantization), backend(), {});
     close(fd);
     std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - start,
                 static_cast<long long>(weights_.bytes));
@@ -200,7 +209,9 @@ class Bench {
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
     const double kv_bytes =
         static_cast<double>(num_seqs) * context * spec_.num_layers() * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
-    const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
+    const double bytes =
+        options_.quantization.empty() ? (linear_params_ + head) * 2 : static_cast<double>(weights_.bytes);
+    const double flops = 2 * (linear_params_ + head) * num_seqs;
     const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
     print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), single, steady, limit, num_seqs,
           filled);
@@ -309,6 +320,8 @@ Options parse(int argc, char** argv) {
       options.num_steps = std::atoi(value.c_str());
     else if (name == "--deterministic")
       options.is_deterministic = value == "yes";
+    else if (name == "--quantization")
+      options.quantization = value;
     else if (name == "--label")
       options.label = value + " ";
     else if (name == "--batches")

@@ -226,7 +226,7 @@ bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t pa
 }
 
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width) {
-  CAPSTAN_CHECK(args.act_maps != nullptr);
+  CAPSTAN_CHECK(args.act_maps != nullptr && args.weights.codes.kind == CodeKind::kNone);
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && args.weights.split.padded_part % kTileDepth == 0 &&
                 multiprocessors > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0

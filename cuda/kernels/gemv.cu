@@ -5,6 +5,7 @@
 // of a tile interrupts the stream.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
+#include "cuda/kernels/weight_tiles.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -83,21 +84,6 @@ __device__ __forceinline__ void copy_to_shared(const GemmArgs& args, uint4* acts
     acts[i] = from[i / words * kWarpSize + i % words];
 }
 
-// The warp's part of a tile of weights, or null after the last tile.
-__device__ __forceinline__ const uint4* weights_part(const GemmArgs& args, int64_t tile, int64_t num_tiles, int part) {
-  const DepthSplit& split = args.weights.split;
-  if (tile >= num_tiles) return nullptr;
-  return reinterpret_cast<const uint4*>(args.weights.data +
-                                        weight_index(tile * kTileRows, part * split.padded_part, split.padded())) +
-         lane_id();
-}
-
-__device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    to[half] = ld_global_nc_no_allocate(from + (step * 2 + half) * kWarpSize);
-}
-
 // The block that stores the last rows of a head finishes the head.
 template <class T>
 __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first_row, int64_t end_row, float* rows,
@@ -133,8 +119,10 @@ __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first
 }
 
 // Block b has groups b, b + gridDim.x, … of 8 / parts tiles. Warp w computes part w % parts.
-template <class T, bool kIsNormed, bool kHasHeads>
+template <class T, CodeKind kKind, bool kIsNormed, bool kHasHeads>
 __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
+  using Tile = typename TileOf<T, kKind>::Type;
+  using Source = typename Tile::Source;
   const GemmArgs& product = args.product;
   const DepthSplit split = product.weights.split;
   const int tiles_per_block = kWarps / split.parts, part = warp_id() % split.parts, slot = warp_id() / split.parts;
@@ -147,11 +135,15 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
   auto* all_sums = reinterpret_cast<float*>(shared_memory() + offsets.sums);
 
   int64_t first = static_cast<int64_t>(blockIdx.x) * tiles_per_block;
-  const uint4* weights = weights_part(product, first + slot, num_tiles, part);
-  uint4 prefetched[kPrefetchDepth][2];
+  // No source after the last tile.
+  const auto source_of = [&](int64_t tile) {
+    return tile < num_tiles ? Tile::source(product.weights, tile, part) : Source{};
+  };
+  Source weights = source_of(first + slot);
+  Tile prefetched[kPrefetchDepth];
 #pragma unroll
   for (int i = 0; i < kPrefetchDepth; ++i)
-    if (weights != nullptr && i < steps) load_step(weights, i, prefetched[i]);
+    if (weights && i < steps) prefetched[i].load(product.weights, weights, i);
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
   if constexpr (kIsNormed)
@@ -163,23 +155,22 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
 
   const uint4* my_acts = acts + int64_t{part} * steps * product.num_tokens * 4 + lane;
   for (int buffer = 0; first < num_tiles; first += stride, buffer ^= 1) {
-    const uint4* next_weights = weights_part(product, first + stride + slot, num_tiles, part);
+    const Source next_weights = source_of(first + stride + slot);
     float sums[4] = {};
-    for (int step = 0; weights != nullptr && step < steps; step += kPrefetchDepth) {
+    for (int step = 0; weights && step < steps; step += kPrefetchDepth) {
 #pragma unroll
       for (int i = 0; i < kPrefetchDepth; ++i) {
         if (step + i >= steps) break;
         const uint4 b = g < product.num_tokens ? my_acts[(step + i) * product.num_tokens * 4] : uint4{0, 0, 0, 0};
-        const uint32_t a_low[4] = {prefetched[i][0].x, prefetched[i][0].y, prefetched[i][0].z, prefetched[i][0].w};
-        const uint32_t a_high[4] = {prefetched[i][1].x, prefetched[i][1].y, prefetched[i][1].z, prefetched[i][1].w};
+        const TileOperands a = prefetched[i].operands(product.weights);
         const uint32_t b_low[2] = {b.x, b.y}, b_high[2] = {b.z, b.w};
-        mma_m16n8k16<T>(sums, a_low, b_low);
-        mma_m16n8k16<T>(sums, a_high, b_high);
+        mma_m16n8k16<T>(sums, a.low, b_low);
+        mma_m16n8k16<T>(sums, a.high, b_high);
         // Reuses the registers for a later K tile of this tile, or for the start of the next tile.
         if (step + kPrefetchDepth + i < steps)
-          load_step(weights, step + kPrefetchDepth + i, prefetched[i]);
-        else if (next_weights != nullptr)
-          load_step(next_weights, i, prefetched[i]);
+          prefetched[i].load(product.weights, weights, step + kPrefetchDepth + i);
+        else if (next_weights)
+          prefetched[i].load(product.weights, next_weights, i);
       }
     }
     weights = next_weights;
@@ -207,24 +198,40 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
   }
 }
 
-template <class T>
+template <class T, CodeKind kKind>
 void launch_for(const GemvArgs& args, cudaStream_t stream) {
   const int tiles_per_block = kWarps / args.product.weights.split.parts;
   const int64_t num_groups =
       ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
   const dim3 grid(static_cast<unsigned>(num_groups < args.max_blocks ? num_groups : args.max_blocks));
-  auto kernel = gemv_kernel<T, false, false>;
+  auto kernel = gemv_kernel<T, kKind, false, false>;
   if (args.has_heads)
-    kernel = gemv_kernel<T, true, true>;
+    kernel = gemv_kernel<T, kKind, true, true>;
   else if (args.is_normed)
-    kernel = gemv_kernel<T, true, false>;
+    kernel = gemv_kernel<T, kKind, true, false>;
   launch_pdl(args.product.uses_pdl, kernel, grid, dim3(kThreads), shared_layout(args).bytes, stream, args);
+}
+
+template <class T>
+void launch_of_kind(const GemvArgs& args, cudaStream_t stream) {
+  switch (args.product.weights.codes.kind) {
+    case CodeKind::kPlain4:
+      return launch_for<T, CodeKind::kPlain4>(args, stream);
+    case CodeKind::kPlain8:
+      return launch_for<T, CodeKind::kPlain8>(args, stream);
+    default:
+      return launch_for<T, CodeKind::kNone>(args, stream);
+  }
 }
 
 }  // namespace
 
+bool supports_gemv(const DeviceMatrix& weights) {
+  return weights.codes.kind == CodeKind::kNone || is_plain(weights.codes.kind);
+}
+
 bool supports_pdl() {
-  return kernel_ptx_version(gemv_kernel<Bf16, true, true>) >= 90;
+  return kernel_ptx_version(gemv_kernel<Bf16, CodeKind::kNone, true, true>) >= 90;
 }
 
 size_t gemv_shared_bytes(const GemvArgs& args) {
@@ -258,10 +265,12 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
     CAPSTAN_CHECK(heads.layout.block_size % 32 == 0 && heads.rotary_dim % 2 == 0 &&
                   heads.rotary_dim <= heads.layout.head_dim);
   }
+  CAPSTAN_CHECK(has_weights(product.weights));
+  CAPSTAN_CHECK(supports_gemv(product.weights));
   if (product.type == FloatType::kBf16)
-    launch_for<Bf16>(args, stream);
+    launch_of_kind<Bf16>(args, stream);
   else
-    launch_for<F16>(args, stream);
+    launch_of_kind<F16>(args, stream);
 }
 
 }  // namespace capstan::cuda

@@ -1,6 +1,7 @@
 // Kernels that process one token at a time: embedding, norm, and the epilogue of q, k and v.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
+#include "cuda/kernels/weight_tiles.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -19,9 +20,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   const int64_t row = int64_t{id} - args.vocab_begin;
   const bool is_mine = row >= 0 && row < args.table.rows;
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) {
-    const float value =
-        is_mine ? to_float<T>(args.table.data[weight_index(row, args.table.split.place(k), args.table.split.padded())])
-                : 0.0f;
+    const float value = is_mine ? weight_value<T>(args.table, row, k) : 0.0f;
     // The addition turns -0 into +0, as adding the other ranks' zeros would.
     args.hidden[token * args.hidden_size + k] = value + 0.0f;
   }
@@ -69,6 +68,7 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
 
 void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0 && args.drawn_ids != nullptr);
+  CAPSTAN_CHECK(has_weights(args.table));
   launch(args.type == FloatType::kBf16 ? embed_kernel<Bf16> : embed_kernel<F16>,
          dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
 }

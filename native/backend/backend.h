@@ -332,6 +332,7 @@ struct BackendInfo {
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
   bool has_int8_cache = false;         // accepts kInt8 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
+  bool keeps_fp8_weights = false;      // with WeightFormat::kFile; otherwise tensors in FP8 are decoded
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
   bool has_adapters = false;   // accepts steps with adapters

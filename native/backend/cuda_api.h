@@ -21,12 +21,17 @@ class CudaLinks {
   virtual ~CudaLinks() = default;
 };
 
+// Quantizes `count` values, at most 128, to codes in 4 or 8 bits: value = (code - 2^(bits - 1)) * scale. `codes` holds
+// at least `count` bytes rounded up to 16. Returns the scale as f16 bits; Inf when a value is too large.
+using GroupQuantizer = uint16_t (*)(const float* values, int count, int bits, uint8_t* codes);
+
 struct CudaBackendOptions {
   int device = 0;  // CUDA device index
   DType weight_dtype = DType::kBf16;
   int num_sharing = 1;               // ranks on this device, this one included
   bool is_deterministic = false;     // the bits of a token do not depend on the rest of the batch
   std::shared_ptr<CudaLinks> links;  // of all ranks; null = no NCCL
+  GroupQuantizer quantize_group = nullptr;
 };
 
 struct CudaApi {

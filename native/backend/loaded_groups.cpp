@@ -185,12 +185,12 @@ void LoadedGroups::unpack_codes(int64_t row, QuantRow& out) const {
 
 void LoadedGroups::unpack_row(int64_t row, QuantRow& out) const {
   unpack_codes(row, out);
-  out.group_size = kept_.group_size;
-  const auto num_kept = static_cast<size_t>((tensor_.cols + kept_.group_size - 1) / kept_.group_size);
+  out.group_size = kept_.group_size > 0 ? kept_.group_size : static_cast<int>(group_cols());
+  const auto num_kept = static_cast<size_t>((tensor_.cols + out.group_size - 1) / out.group_size);
   out.scales.resize(num_kept);
   out.offsets.resize(num_kept);
   for (size_t i = 0; i < num_kept; ++i) {
-    const size_t group = first_group(row) + i * static_cast<size_t>(kept_.group_size) / group_cols();
+    const size_t group = first_group(row) + i * static_cast<size_t>(out.group_size) / group_cols();
     out.scales[i] = scales_[group];
     out.offsets[i] = static_cast<uint8_t>(zeros_[group]);
   }

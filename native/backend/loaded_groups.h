@@ -15,7 +15,7 @@ class LoadedGroups {
   // Throws kInvalidModel for a scale that is NaN, Inf or too large.
   explicit LoadedGroups(const FileTensor& tensor);
 
-  // For a type that is kept: `row` by column and by kept group.
+  // For a type that is kept: `row` by column and by kept group. For others by group of the file.
   void unpack_row(int64_t row, QuantRow& out) const;
   // out (cols) = the values of a row. `memory` is working memory.
   void decode_row(int64_t row, QuantRow& memory, float* out) const;

@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "native/backend/cpu/cpu_backend.h"
+#include "native/backend/cpu/isa.h"
+#include "native/backend/cpu/kernels.h"
 #include "native/backend/cuda_library.h"
 #include "native/base/error.h"
 #include "native/base/machine.h"
@@ -103,6 +105,7 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     cuda.is_deterministic = options.is_deterministic;
     cuda.num_sharing = static_cast<int>(std::ranges::count(devices, device));
     cuda.links = links;
+    cuda.quantize_group = quantize_group;
     int code = 0;
     char message[512] = "";
     Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr,
@@ -117,6 +120,11 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
 }
 
 }  // namespace
+
+uint16_t quantize_group(const float* values, int count, int bits, uint8_t* codes) {
+  static const CpuKernels& kernels = cpu_kernels(available_cpu_isas().front());
+  return kernels.quantize_group({values, count, bits, codes});
+}
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;

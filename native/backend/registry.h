@@ -33,6 +33,9 @@ struct DeviceGroup {
   std::vector<std::string> notes;                  // lines for the log, such as why 'auto' chose the CPU
 };
 
+// A GroupQuantizer (cuda_api.h) with the CPU's kernels, so that all devices choose the same codes.
+uint16_t quantize_group(const float* values, int count, int bits, uint8_t* codes);
+
 // Throws kInvalidArgument, with the available names, for a device or instruction set that this machine does not have.
 DeviceGroup make_device_group(const DeviceOptions& options);
 

@@ -52,8 +52,8 @@ QuantizeRequest to_quantize_request(const Napi::Object& object) {
     }
   if (!is_known) refuse("dtype: expected f32, f16 or bf16, got " + dtype);
   request.row_begin = static_cast<int64_t>(integer_of(object, "rowBegin", 0, static_cast<double>(tensor.rows) - 1));
-  request.num_rows = static_cast<int64_t>(
-      integer_of(object, "numRows", 1, static_cast<double>(tensor.rows - request.row_begin)));
+  request.num_rows =
+      static_cast<int64_t>(integer_of(object, "numRows", 1, static_cast<double>(tensor.rows - request.row_begin)));
   request.bits = static_cast<int>(integer_of(object, "bits", 4, 8));
   request.group_size = static_cast<int>(integer_of(object, "groupSize", kMinQuantGroup, kMaxQuantGroup));
   if (request.bits != 4 && request.bits != 8) refuse("bits: expected 4 or 8");

@@ -31,21 +31,6 @@ struct stat status_of(const OpenFile& file) {
   return status;
 }
 
-Hash128 digest_of(int fd, const std::string& path, const DigestProgress& progress) {
-  std::vector<std::byte> part(kPartBytes);
-  Hash128 digest = kKey;
-  for (off_t at = 0;;) {
-    const ssize_t got = pread(fd, part.data(), part.size(), at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path);
-    // A part that is shorter than asked for would give another digest, so the sizes of parts are chained too.
-    digest = checksum_128(digest, std::span(part).first(static_cast<size_t>(got)));
-    if (got == 0) return digest;
-    at += got;
-    if (progress) progress();
-  }
-}
-
 #ifdef __APPLE__
 const timespec& modified(const struct stat& status) {
   return status.st_mtimespec;
@@ -70,19 +55,49 @@ std::string state_of(const struct stat& status) {
   return text.str();
 }
 
-}  // namespace
-
-Hash128 digest_of(const std::string& path, const DigestProgress& progress) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) fail(path);
-  return digest_of(file.get(), path, progress);
-}
-
 std::string content_state(const OpenFile& file) {
   const struct stat status = status_of(file);
   std::ostringstream text;
   text << status.st_size << ' ' << modified(status).tv_sec << '.' << modified(status).tv_nsec;
   return text.str();
+}
+
+}  // namespace
+
+Hash128 digest_of(const std::string& path, const DigestProgress& progress) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) fail(path);
+  return digest_of(OpenFile{path, file.get()}, progress);
+}
+
+Hash128 digest_of(const OpenFile& file, const DigestProgress& progress) {
+  std::vector<std::byte> part(kPartBytes);
+  Hash128 digest = kKey;
+  for (off_t at = 0;;) {
+    const ssize_t got = pread(file.fd, part.data(), part.size(), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(file.path);
+    // A part that is shorter than asked for would give another digest, so the sizes of parts are chained too.
+    digest = checksum_128(digest, std::span(part).first(static_cast<size_t>(got)));
+    if (got == 0) return digest;
+    at += got;
+    if (progress) progress();
+  }
+}
+
+std::vector<std::string> content_states(const std::vector<OpenFile>& files) {
+  std::vector<std::string> states;
+  for (const OpenFile& file : files)
+    states.push_back(content_state(file));
+  return states;
+}
+
+void check_unchanged(const std::vector<OpenFile>& files, const std::vector<std::string>& states,
+                     const std::string& what) {
+  for (size_t i = 0; i < files.size(); ++i)
+    if (content_state(files[i]) != states[i])
+      throw Error(ErrorCode::kIo, files[i].path + ": expected a file that stays as it is while the " + what +
+                                      " is loaded, but it was written to meanwhile; load the " + what + " again");
 }
 
 std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<OpenFile>& files,
@@ -101,7 +116,7 @@ std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<OpenFil
     std::optional<Hash128> digest;
     if (known != lines.end()) digest = parse_hex(std::string_view(*known).substr(0, 32));
     if (!digest) {
-      digest = digest_of(file.fd, file.path, progress);
+      digest = digest_of(file, progress);
       lines.push_back(hex_of(*digest) + " " + state);
       has_new = true;
     }

@@ -19,8 +19,12 @@ struct OpenFile {
   std::string path;
   int fd = -1;
 };
-// Returns what changes with the content of a file: its size, and the time when it was written last.
-std::string content_state(const OpenFile& file);
+Hash128 digest_of(const OpenFile& file, const DigestProgress& progress = nullptr);
+// Returns what changes with the content of each file: its size, and the time when it was written last.
+std::vector<std::string> content_states(const std::vector<OpenFile>& files);
+// Throws kIo when a file has another state now. `what` is what the files hold: "model" or "adapter".
+void check_unchanged(const std::vector<OpenFile>& files, const std::vector<std::string>& states,
+                     const std::string& what);
 // The digests of several files, with the results of earlier processes.
 std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<OpenFile>& files,
                                 const DigestProgress& progress);

@@ -40,10 +40,17 @@ AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, 
     check_memory(packed_bytes(source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();
-    if (has_content_keys) adapter->content_key = adapter_content_key(source);
+    // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.
+    std::vector<disk::OpenFile> open_files;
+    if (has_content_keys)
+      for (const CheckpointFiles::File& file : files.files())
+        open_files.push_back({file.path, file.fd});
+    const std::vector<std::string> states = disk::content_states(open_files);
+    if (has_content_keys) adapter->content_key = adapter_content_key(source, open_files);
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       adapter->ranks.push_back(
           load_adapter_weights(spec, plans[rank], source, tensors, ranks[rank].weights, *ranks[rank].backend));
+    disk::check_unchanged(open_files, states, "adapter");
     return std::shared_ptr<const Adapter>(std::move(adapter));
   };
 }

@@ -75,9 +75,9 @@ std::string disk_cache_identity(const LoadRequest& request, const BackendInfo& b
   return text.str();
 }
 
-AdapterKey adapter_content_key(const AdapterSource& source) {
+AdapterKey adapter_content_key(const AdapterSource& source, const std::vector<disk::OpenFile>& files) {
   std::ostringstream text;
-  for (const std::string& file : source.files)
+  for (const disk::OpenFile& file : files)
     text << disk::hex_of(disk::digest_of(file)) << '\n';
   for (const AdapterModule& module : source.modules) {
     text << module.layer << ' ' << module.projection << ' ' << std::hexfloat << module.scale;

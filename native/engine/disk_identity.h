@@ -14,7 +14,7 @@ namespace capstan {
 std::string disk_cache_identity(const LoadRequest& request, const BackendInfo& backend, const DeviceLimits& limits,
                                 int max_model_len, const std::vector<Hash128>& file_digests);
 
-// Throws kIo when a file of the adapter cannot be read.
-AdapterKey adapter_content_key(const AdapterSource& source);
+// `files` are those of the adapter, open. Throws kIo when one cannot be read.
+AdapterKey adapter_content_key(const AdapterSource& source, const std::vector<disk::OpenFile>& files);
 
 }  // namespace capstan

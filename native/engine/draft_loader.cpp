@@ -62,8 +62,7 @@ void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens) {
   // The first step of a proposal has the tokens that the model is behind.
   limits_.max_num_tokens = std::max(limits.max_num_tokens, max_step_tokens * (kMaxFollowLag + 1));
   if (!target_.is_kv_dtype_given) limits_.kv_cache_dtype = backend_info_.compute_dtype;
-  rank_.backend->check_model(device_model(0),
-                             expected_weight_bytes(request_, tensors_, weight_formats(request_, backend_info_)));
+  rank_.backend->check_model(device_model(0), expected_weight_bytes(request_, tensors_, backend_info_));
 }
 
 void DraftLoader::load_weights(const LoadProgress& progress) {

@@ -262,8 +262,7 @@ void EngineLoader::open_devices() {
     refuse_argument("computeDtype",
                     "auto on " + backend_info_.name + ", which computes in " + dtype_name(backend_info_.compute_dtype),
                     "f32");
-  const int64_t weight_bytes_per_rank =
-      expected_weight_bytes(request_, tensors_, weight_formats(request_, backend_info_)) / options.world_size;
+  const int64_t weight_bytes_per_rank = expected_weight_bytes(request_, tensors_, backend_info_) / options.world_size;
   for (size_t rank = 0; rank < world_size_; ++rank)
     group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
   if (draft_) draft_->open_device(limits_, speculation_.max_step_tokens);
@@ -276,8 +275,7 @@ void EngineLoader::open_disk_cache(const LoadObserver& observer) {
   const int64_t total = num_file_bytes(tensors_);
   // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.
   const std::vector<disk::OpenFile> files = open_files();
-  for (const disk::OpenFile& file : files)
-    file_states_.push_back(disk::content_state(file));
+  file_states_ = disk::content_states(files);
   file_digests_ = disk::digests_of(*disk_root_, files, [&] { observer(0, total); });
 }
 
@@ -290,12 +288,7 @@ std::vector<disk::OpenFile> EngineLoader::open_files() const {
 
 // With a prefix cache on disk, the digests must be those of the weights that were read.
 void EngineLoader::check_files_unchanged() const {
-  if (!disk_root_) return;
-  const std::vector<disk::OpenFile> files = open_files();
-  for (size_t i = 0; i < files.size(); ++i)
-    if (disk::content_state(files[i]) != file_states_[i])
-      throw Error(ErrorCode::kIo, files[i].path + ": expected a file that stays as it is while the model is loaded, " +
-                                      "but it was written to meanwhile; load the model again");
+  if (disk_root_) disk::check_unchanged(open_files(), file_states_, "model");
 }
 
 void EngineLoader::load_weights(const LoadObserver& observer) {

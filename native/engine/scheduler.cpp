@@ -13,6 +13,10 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr double kUsedShare = 0.9;
 // Chunks of background work have this share of the limit, because an urgent request waits for the step that runs.
 constexpr double kBackgroundShare = 0.2;
+// While urgent requests come, the step is kept shorter still: a chunk then takes this share of the time of the decodes,
+// and at least this share of the limit. This many steps after the last one, long chunks serve the background better.
+constexpr double kShareOfDecodes = 0.5, kSmallestShare = 0.03;
+constexpr int kNumCalmSteps = 512;
 
 }  // namespace
 
@@ -41,6 +45,10 @@ void Scheduler::leave_queue(Sequence& seq) {
 
 bool Scheduler::plan_step(StepPlan& plan) {
   plan.clear();
+  if (has_urgent())
+    num_calm_steps_ = 0;
+  else if (num_calm_steps_ < kNumCalmSteps)
+    ++num_calm_steps_;
   const auto computes_prompt = [](const ScheduledSequence& scheduled) {
     return scheduled.first_position < scheduled.seq->num_prompt_tokens || !is_decode(*scheduled.seq);
   };
@@ -49,6 +57,19 @@ bool Scheduler::plan_step(StepPlan& plan) {
     if (std::ranges::any_of(plan.sequences, computes_prompt)) break;
   }
   return !plan.sequences.empty();
+}
+
+// Whether a sequence waits or runs that is no background work.
+bool Scheduler::has_urgent() const {
+  return (!waiting_.empty() && !waiting_.front()->is_background()) ||
+         (!running_.empty() && !running_.front()->is_background());
+}
+
+// Returns how long background chunks may lengthen a step.
+double Scheduler::background_ms() const {
+  const double most = kBackgroundShare * limits_.max_step_ms;
+  if (num_calm_steps_ >= kNumCalmSteps) return most;
+  return std::clamp(kShareOfDecodes * step_times_.decode_ms(), kSmallestShare * limits_.max_step_ms, most);
 }
 
 // Returns the most urgent priority of a sequence that is less urgent than `last`.
@@ -80,8 +101,7 @@ void Scheduler::plan_priority(StepPlan& plan, int priority) {
       std::any_of(running_.begin(), running_.begin() + static_cast<ptrdiff_t>(running_end(priority)),
                   [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
   const bool is_cut = (has_decodes || priority > 0) && limits_.max_step_ms > 0 && !limits_.runs_whole;
-  const double share = priority > 0 ? kBackgroundShare : 1;
-  prefill_ms_left_ = is_cut ? kUsedShare * share * limits_.max_step_ms : kNoLimit;
+  prefill_ms_left_ = is_cut ? kUsedShare * (priority > 0 ? background_ms() : limits_.max_step_ms) : kNoLimit;
   num_decode_tokens_ = plan.num_tokens;
   plan_prefills(plan, priority);
   plan_admissions(plan, priority);

@@ -20,6 +20,7 @@
 // A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
 // and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -99,6 +100,8 @@ class Scheduler {
   std::optional<int> next_priority(std::optional<int> last) const;
   size_t running_begin(int priority) const;
   size_t running_end(int priority) const;
+  bool has_urgent() const;
+  double background_ms() const;
   void plan_priority(StepPlan& plan, int priority);
   void plan_decodes(StepPlan& plan, int priority);
   void plan_prefills(StepPlan& plan, int priority);
@@ -127,6 +130,7 @@ class Scheduler {
   int64_t num_waiting_prompt_tokens_ = 0;
   int64_t num_waiting_background_tokens_ = 0;  // of these: of background sequences
   int64_t num_preemptions_ = 0;
+  int num_calm_steps_ = std::numeric_limits<int>::max();  // since the last one with urgent sequences
 };
 
 }  // namespace capstan

@@ -23,6 +23,9 @@ class StepTimes {
   // step has `num_planned` prefill tokens already.
   int tokens_within(double ms, int first_position, int max_tokens, int num_planned = 0) const;
 
+  // Returns the time of the last steps without prefill; 0 = not measured yet.
+  double decode_ms() const { return decode_ms_; }
+
  private:
   double units(int first_position, int num_tokens) const;
   double decode_ms(double decode_units) const;

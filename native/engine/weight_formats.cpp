@@ -9,13 +9,18 @@ namespace {
 // number type.
 constexpr int64_t kNarrowHiddenSize = 512;
 
-double bits_per_weight(const FileTensor& tensor, WeightFormat format, DType dtype) {
+bool is_fp8(const FileTensor& tensor) {
+  return tensor.groups != nullptr && tensor.groups->layout == CodeLayout::kFp8;
+}
+
+double bits_per_weight(const FileTensor& tensor, WeightFormat format, DType dtype, const BackendInfo& backend) {
   if (format == WeightFormat::kInt8) return 8.125;
   if (format == WeightFormat::kInt4) return 4.25;
   if (format == WeightFormat::kFile && tensor.format != nullptr)
     return packed_bits_per_weight(tensor.format->type, tensor.format->group_size, tensor.format->block_size);
   const KeptGroups kept = kept_groups(tensor);
   if (format == WeightFormat::kFile && kept.type.bits > 0) return packed_bits_per_weight(kept.type, kept.group_size, 0);
+  if (format == WeightFormat::kFile && backend.keeps_fp8_weights && is_fp8(tensor)) return 8;
   return 8.0 * static_cast<double>(dtype_size(dtype));
 }
 
@@ -44,14 +49,15 @@ WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& back
   return {format, format};
 }
 
-int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors, WeightFormats formats) {
+int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors, const BackendInfo& backend) {
+  const WeightFormats formats = weight_formats(request, backend);
   double bits = 0;
   for (const auto& [name, tensor] : tensors) {
     const bool is_vocab = name == "embed_tokens.weight" || name == "lm_head.weight";
     WeightFormat format = is_vocab ? formats.vocab : formats.layers;
     if (format == WeightFormat::kFile && is_decoded_pair(name, tensor, tensors)) format = WeightFormat::kDType;
-    bits +=
-        static_cast<double>(tensor.rows * tensor.cols) * bits_per_weight(tensor, format, request.device.weight_dtype);
+    bits += static_cast<double>(tensor.rows * tensor.cols) *
+            bits_per_weight(tensor, format, request.device.weight_dtype, backend);
   }
   return static_cast<int64_t>(bits / 8);
 }
@@ -65,8 +71,9 @@ std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype
 std::vector<std::string> decoding_notes(const TensorTable& tensors, const BackendInfo& backend,
                                         const LoadRequest& request) {
   const auto is_quantized = [](const auto& entry) { return entry.second.format != nullptr || entry.second.groups; };
-  const auto is_decoded = [](const auto& entry) {
-    return entry.second.groups && kept_groups(entry.second).type.bits == 0;
+  const auto is_decoded = [&](const auto& entry) {
+    const FileTensor& tensor = entry.second;
+    return tensor.groups && kept_groups(tensor).type.bits == 0 && !(backend.keeps_fp8_weights && is_fp8(tensor));
   };
   const auto num_quantized = std::ranges::count_if(tensors, is_quantized);
   const auto num_decoded = std::ranges::count_if(tensors, is_decoded);
@@ -78,7 +85,8 @@ std::vector<std::string> decoding_notes(const TensorTable& tensors, const Backen
   if (!backend.has_quantized_weights) return {start + "decoded to " + dtype + " on " + backend.name};
   if (num_decoded == 0) return {};
   return {std::to_string(num_decoded) + " of " + std::to_string(num_quantized) + " quantized weights are decoded to " +
-          dtype + ", because they are in FP8, have groups of fewer than 16 columns, or have g_idx in another order"};
+          dtype + ", because they " + (backend.keeps_fp8_weights ? "" : "are in FP8, ") +
+          "have groups of fewer than 16 columns, or have g_idx in another order"};
 }
 
 }  // namespace capstan

@@ -15,7 +15,7 @@ bool computes_in_f32(const LoadRequest& request);
 WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& backend);
 
 // Returns about the bytes of the packed weights, over all ranks.
-int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors, WeightFormats formats);
+int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors, const BackendInfo& backend);
 
 // Reports a checkpoint whose numbers are stored with fewer bits than it has.
 std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype);

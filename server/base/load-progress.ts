@@ -27,8 +27,8 @@ const VERBS = { download: 'Downloading', load: 'Loading', quantize: 'Quantizing'
 export type WriteLine = (text: string, fields: Progress & { percent: number }) => void;
 
 /**
- * Reports the progress of a model load, of its download or of a quantization: in place on a terminal, otherwise with a line every ten
- * seconds.
+ * Reports the progress of a model load, of its download or of a quantization: in place on a terminal, otherwise with a
+ * line every ten seconds.
  */
 export class LoadProgress {
   readonly #line: WriteLine;

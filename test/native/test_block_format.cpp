@@ -82,8 +82,9 @@ TEST(rows_of_heads_stored_as_pairs_are_read_in_order) {
 
 TEST(the_exponent_of_a_decay_is_read) {
   MemoryCheckpoint checkpoint;
-  FileTensor decay = checkpoint.add("decay", DType::kF32, 1, 3, {-1, -std::exp(2.0f), -0.5f});
-  FileTensor wrong = checkpoint.add("wrong", DType::kF32, 1, 2, {-1, 0});
+  std::vector<float> exponents{-1, -std::exp(2.0f), -0.5f}, not_negative{-1, 0};
+  FileTensor decay = checkpoint.add("decay", DType::kF32, 1, 3, exponents);
+  FileTensor wrong = checkpoint.add("wrong", DType::kF32, 1, 2, not_negative);
   decay.is_negated_exp = wrong.is_negated_exp = true;
   const std::vector<float> read = read_floats({&decay, 0, 1, 1, 2});
   EXPECT_NEAR(read[0], 2, 1e-6);

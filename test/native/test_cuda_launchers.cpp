@@ -113,6 +113,7 @@ AddPartialsArgs good_sum() {
 
 TEST(cuda_row_launchers_reject_invalid_arguments) {
   EmbedArgs embed;
+  embed.table = matrix(kHidden);
   embed.drawn_ids = dummy_pointer<int32_t>();
   embed.num_tokens = kTokens;
   embed.hidden_size = kHidden;
@@ -121,6 +122,7 @@ TEST(cuda_row_launchers_reject_invalid_arguments) {
                                 {"num_tokens > 0", [](EmbedArgs& args) { args.num_tokens = 0; }},
                                 {"hidden_size > 0", [](EmbedArgs& args) { args.hidden_size = 0; }},
                                 {"drawn_ids != nullptr", [](EmbedArgs& args) { args.drawn_ids = nullptr; }},
+                                {"has_weights", [](EmbedArgs& args) { args.table.data = nullptr; }},
                             });
   expect_refused<NormArgs>(
       good_norm(), [](const NormArgs& args) { launch_norm(args, stream()); },

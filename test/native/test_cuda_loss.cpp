@@ -283,7 +283,8 @@ TEST(cuda_rejects_unsupported_models_before_loading) {
   TinyShape shape;
   shape.head_dim = 160;
   const TinyModel wide(shape, DType::kBf16);
-  EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"), "CUDA: head size: expected at most 128, got 160");
+  EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"),
+            "CUDA: head size: expected at most 128, got 160: run this model with device cpu");
   LoadRequest scaled = cuda_request(model);
   scaled.spec.ropes[0].query_scale_growth = 0.1;
   EXPECT_EQ(load_failure(scaled, "unsupported_model"),
@@ -292,7 +293,7 @@ TEST(cuda_rejects_unsupported_models_before_loading) {
   shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
   const TinyModel wordy(shape, DType::kBf16);
   EXPECT_EQ(load_failure(cuda_request(wordy), "unsupported_model"),
-            "CUDA: vocabulary: expected at most 262144 tokens, got 262145");
+            "CUDA: vocabulary: expected at most 262144 tokens, got 262145: run this model with device cpu");
   // 12 MiB of embedding and head. With two ranks each has half.
   shape.vocab_size = 200'000;
   const TinyModel heavy(shape, DType::kBf16);

@@ -597,5 +597,23 @@ TEST(disk_file_digests_follow_the_content) {
   EXPECT(digest() == two);
 }
 
+TEST(disk_file_digests_follow_the_open_file) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/weights";
+  std::ofstream(path) << "one";
+  const CheckpointFiles files({path});
+  const std::vector<OpenFile> open_files{{path, files.files()[0].fd}};
+  const std::vector<std::string> states = content_states(open_files);
+  const Hash128 one = digest_of(path);
+  // Another file takes its place.
+  std::ofstream(path + "-new") << "other";
+  fs::rename(path + "-new", path);
+  EXPECT(digest_of(open_files[0]) == one);
+  EXPECT(digest_of(path) != one);
+  check_unchanged(open_files, states, "adapter");
+  const CheckpointFiles other({path});
+  EXPECT_ERROR("io_error", check_unchanged({{path, other.files()[0].fd}}, states, "adapter"));
+}
+
 }  // namespace
 }  // namespace capstan::disk

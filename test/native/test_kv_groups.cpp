@@ -222,7 +222,7 @@ TEST(kv_groups_keep_their_integrity_under_random_operations) {
     const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<uint32_t>(most)); };
     const int depth = 1 + up_to(2), window = 1 + up_to(20);
     SpeculationOptions speculation{.num_tokens = 4, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 16};
-    SchedulerLimits limits{6, 8 + up_to(24), 64, random() % 2 ? 10.0 : 0.0, 0, speculation};
+    SchedulerLimits limits{6, 8 + up_to(24), 64, random() % 2 ? 10.0 : 0.0, {}, speculation};
     std::vector<KvGroupBlocks> groups{{(window + kBlockSize) / kBlockSize + 2 + up_to(24), window}};
     if (random() % 3) groups.push_back({16 + up_to(24), 0});
     Scheduler scheduler(limits, BlockManager(groups, kBlockSize, random() % 4 != 0));

@@ -448,6 +448,38 @@ TEST(background_prompts_are_cut_although_nothing_decodes) {
   }
 }
 
+TEST(background_prompts_are_cut_shorter_while_urgent_requests_come) {
+  const Machine machine{2, 1, 0};
+  SchedulerLimits limits;
+  limits.max_step_ms = 100;
+  limits.max_model_len = 100'000;
+  Scheduler scheduler(limits, BlockManager({{10'000}}, 16, false));
+  Sequence urgent = make_sequence(64), background = make_background(50'000);
+  urgent.sampling.max_tokens = 1;
+  StepPlan plan;
+  // Returns the longest of some steps.
+  const auto longest_ms = [&](int num_steps) {
+    double longest = 0;
+    for (int i = 0; i < num_steps; ++i) {
+      EXPECT(scheduler.plan_step(plan));
+      scheduler.launched(plan);
+      scheduler.measured(plan, machine.ms(plan));
+      longest = std::max(longest, machine.ms(plan));
+    }
+    return longest;
+  };
+  scheduler.add(background);
+  longest_ms(10);
+  EXPECT(longest_ms(5) > 10);
+  scheduler.add(urgent);
+  longest_ms(1);
+  EXPECT_EQ(urgent.num_computed_tokens, 64);
+  scheduler.finish(urgent);
+  EXPECT(longest_ms(400) <= 6);
+  longest_ms(200);
+  EXPECT(longest_ms(5) > 10);
+}
+
 TEST(scheduler_keeps_its_integrity_under_random_operations) {
   int num_preemptions = 0, num_evictions = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {

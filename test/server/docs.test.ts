@@ -13,6 +13,7 @@ import { addCompletionCommand } from '../../server/cli/commands/completion';
 import { addDoctorCommand } from '../../server/cli/commands/doctor';
 import { addHealthCommand } from '../../server/cli/commands/health';
 import { addModelCommands } from '../../server/cli/commands/models';
+import { addQuantizeCommand } from '../../server/cli/commands/quantize';
 import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
@@ -50,6 +51,7 @@ function program(): Command {
   addServiceCommands(all, () => {});
   addKeysCommand(all);
   addModelCommands(all, () => {});
+  addQuantizeCommand(all, () => {});
   addBenchCommand(all, () => {});
   addChatCommand(all, () => {});
   addRunCommand(all, () => {});
@@ -185,6 +187,9 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/hub/pull.ts', 'DownloadProgress'],
   ['ts/hub/pull.ts', 'PulledModel'],
   ['ts/hub/model-info.ts', 'ModelInfo'],
+  ['ts/quantize/quantize.ts', 'QuantizeOptions'],
+  ['ts/quantize/quantize.ts', 'QuantizeProgress'],
+  ['ts/quantize/quantize.ts', 'QuantizedModel'],
   ['ts/hub/fit.ts', 'ModelFit'],
   ['ts/hub/cache-contents.ts', 'CachedRepository'],
   ['ts/hub/cache-contents.ts', 'CachedRevision'],
@@ -356,6 +361,7 @@ test('every type in the tables of the library reference is declared on the page'
 
 /** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman and programs of this repository. */
 const OF_OTHER_PROGRAMS = new Set([
+  '--sentence-transformers-dense-modules',
   '--external',
   '--retry',
   '--retry-connrefused',

@@ -4,6 +4,7 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import { type RequiredTensor, storedOrder } from './tensors';
 import { readJsonFile } from './json-file';
+import { EMBEDDING_FILE } from './kept-embedding';
 import { noMtpHead } from './mtp';
 import type { Quantization } from './quantization';
 import { type FoundTensor, resolveQuantized } from './quantized-tensor';
@@ -33,10 +34,12 @@ export async function readCheckpoint(
   quantization?: Quantization,
 ): Promise<Checkpoint> {
   const { files, found } = await readStoredTensors(modelDir);
+  if (quantization !== undefined) await addEmbeddings(modelDir, files, found);
   if (required.some(({ name }) => name === 'mtp.fc.weight') && !found.has('mtp.fc.weight'))
     throw noMtpHead('a checkpoint without the tensor mtp.fc.weight');
   const { checkpointName: embedding } = required.find(({ name }) => name === 'embed_tokens.weight')!;
-  const prefix = PREFIXES.find((candidate) => found.has(`${candidate}${embedding}`)) ?? '';
+  const isStored = (name: string): boolean => hasWeight(name, found, quantization);
+  const prefix = PREFIXES.find((candidate) => isStored(`${candidate}${embedding}`)) ?? '';
   const folders = await readFolders(modelDir, required, files);
   const tensors = required.map((tensor) => {
     const own = tensor.folder === undefined ? found : folders.get(tensor.folder)!;
@@ -72,6 +75,14 @@ export async function readStoredTensors(
     }
   }
   return { files, found };
+}
+
+/** Appends the file of quantized embeddings, if there is one. */
+async function addEmbeddings(modelDir: string, files: string[], found: Map<string, FoundTensor>): Promise<void> {
+  if (!(await readdir(modelDir)).includes(EMBEDDING_FILE)) return;
+  const path = join(modelDir, EMBEDDING_FILE);
+  for (const [name, tensor] of await readSafetensorsHeader(path)) found.set(name, { ...tensor, file: files.length });
+  files.push(path);
 }
 
 /** Returns the tensors in the files of the folders that `required` names, and appends these files to `files`. */
@@ -126,7 +137,7 @@ interface Stored {
 function resolveTensor(first: RequiredTensor, prefix: string, { files, found, quantization }: Stored): NativeTensor {
   const isOther = first.or !== undefined && found.has(prefix + first.or.checkpointName);
   const required = isOther ? { ...first, ...first.or } : first;
-  const name = checkpointName(required, prefix, found);
+  const name = checkpointName(required, prefix, (candidate) => hasWeight(candidate, found, quantization));
   const quantized =
     quantization && resolveQuantized({ ...required, checkpointName: name }, quantization.schemes, found, files);
   if (quantized !== undefined) return quantized;
@@ -161,12 +172,18 @@ function resolveTensor(first: RequiredTensor, prefix: string, { files, found, qu
 function checkpointName(
   { name, checkpointName: own }: RequiredTensor,
   prefix: string,
-  found: ReadonlyMap<string, unknown>,
+  isStored: (name: string) => boolean,
 ): string {
   if (own.startsWith('mtp.')) return own;
-  if (name.startsWith('head.')) return [prefix + own, own].find((candidate) => found.has(candidate)) ?? own;
+  if (name.startsWith('head.')) return [prefix + own, own].find(isStored) ?? own;
   if (!name.startsWith('lm_head.')) return prefix + own;
-  return ['', 'language_model.'].map((outer) => outer + own).find((candidate) => found.has(candidate)) ?? own;
+  return ['', 'language_model.'].map((outer) => outer + own).find(isStored) ?? own;
+}
+
+/** Returns whether the checkpoint has a tensor, or the codes of a quantized one. */
+function hasWeight(name: string, found: ReadonlyMap<string, unknown>, quantization: Quantization | undefined): boolean {
+  const codes = quantization?.schemes.map(({ names }) => name.replace(/weight$/, names.codes)) ?? [];
+  return [name, ...codes].some((candidate) => found.has(candidate));
 }
 
 /** Returns the type of most elements. Quantized tensors count as bf16, to which they are decoded. */

@@ -9,7 +9,7 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
-import { withSharedHead } from './shared-head';
+import { withTiedHead } from './kept-embedding';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
 import type { ModelTask } from '../pooling';
@@ -165,5 +165,6 @@ async function readFolder(
     ...requiredTensors(config.spec, config.features, config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
   ];
-  return withSharedHead({ config, checkpoint: await readCheckpoint(dir, required, config.quantization) });
+  const checkpoint = await readCheckpoint(dir, required, config.quantization);
+  return withTiedHead({ config, checkpoint }, configJson);
 }

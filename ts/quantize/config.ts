@@ -1,4 +1,5 @@
 import type { JsonObject } from '../model/json-file';
+import { TIED_HEAD } from '../model/kept-embedding';
 import type { MatrixScheme, QuantizePlan } from './plan';
 
 interface Group {
@@ -28,8 +29,10 @@ export function quantizedConfig(config: JsonObject, plan: QuantizePlan): JsonObj
       ignore: ignoredModules(plan, targets.flat()),
     },
   };
-  if (!plan.repeatsHead) return result;
+  if (!plan.hasTiedHead) return result;
+  // transformers does not tie quantized matrices.
   result.tie_word_embeddings = false;
+  result[TIED_HEAD] = true;
   const { text_config: text } = config;
   if (typeof text === 'object' && text !== null) result.text_config = { ...text, tie_word_embeddings: false };
   return result;

@@ -31,20 +31,25 @@ export interface PlannedMatrix {
 
 /** What a new checkpoint holds. */
 export interface QuantizePlan {
+  /** Layers and the head. */
   matrices: PlannedMatrix[];
-  /** Tensors that stay as they are. */
+  /** For Capstan alone: transformers reads no quantized embedding. */
+  embeddings: PlannedMatrix[];
+  /** Tensors that stay as they are, embeddings included. */
   copied: SourceTensor[];
-  /** Whether the embedding is written twice, as the embedding and as the head. */
-  repeatsHead: boolean;
+  /** Whether the head is the embedding, quantized. */
+  hasTiedHead: boolean;
 }
 
 /** Chooses the scheme of a matrix by its columns. */
-export type ChooseScheme = (kind: 'layer' | 'vocab', cols: number, name: string) => MatrixScheme;
+type ChooseScheme = (kind: 'layer' | 'vocab', cols: number, name: string) => MatrixScheme;
 
 /** The matrices that `--quantization` quantizes at load, by canonical name. Routers are not among them. */
 const LAYER_MATRIX =
   /^(?:layers\.\d+\.(?:(?:experts\.\d+|shared_expert)\.)?\w*(?:_proj|in_proj\w*|per_layer_gate)|(?:layers\.\d+\.)?per_layer_projection)\.weight$/;
-const VOCAB_MATRIX = /^(?:embed_tokens|lm_head|per_layer_table)\.weight$/;
+const HEAD = 'lm_head.weight';
+const EMBEDDING = 'embed_tokens.weight';
+const EMBEDDINGS = [EMBEDDING, 'per_layer_table.weight'];
 
 /**
  * Plans a quantized checkpoint.
@@ -59,10 +64,13 @@ export function planQuantization(
 ): QuantizePlan {
   const byPlace = new Map(stored.map((tensor) => [placeOf(tensor), tensor]));
   const matrices = new Map<SourceTensor, PlannedMatrix>();
-  let embedding: PlannedMatrix | undefined;
+  const embeddings: PlannedMatrix[] = [];
+  const head: PlannedMatrix[] = [];
   for (const tensor of tensors) {
-    const isLayer = LAYER_MATRIX.test(tensor.name);
-    if (!isLayer && !VOCAB_MATRIX.test(tensor.name)) continue;
+    const { name } = tensor;
+    const isEmbedding = EMBEDDINGS.includes(name);
+    const isLayer = LAYER_MATRIX.test(name);
+    if (!isLayer && !isEmbedding && name !== HEAD) continue;
     const source = byPlace.get(placeOf(tensor));
     const where = source === undefined ? tensor.name : `${basename(files[source.file])}: ${source.name}`;
     const isWhole = source !== undefined && source.shape.join() === tensor.shape.join();
@@ -76,14 +84,27 @@ export function planQuantization(
     const scheme = choose(isLayer ? 'layer' : 'vocab', cols, where);
     const dtype = NATIVE_DTYPES[source.dtype];
     const planned = { source, module: source.name.replace(/\.weight$/, ''), dtype, rows, cols, scheme };
-    matrices.set(source, planned);
-    if (tensor.name === 'embed_tokens.weight') embedding = planned;
+    if (name === EMBEDDING && isTied) head.push({ ...planned, module: headModule(planned.module) });
+    else if (isEmbedding) embeddings.push(planned);
+    else matrices.set(source, planned);
   }
-  const copied = stored.filter((tensor) => !matrices.has(tensor));
-  const all = [...matrices.values()];
-  // transformers cannot tie a head to a quantized embedding.
-  if (isTied && embedding !== undefined) all.push({ ...embedding, module: headModule(embedding.module) });
-  return { matrices: all, copied, repeatsHead: isTied };
+  checkExperts([...matrices.values()]);
+  // A copy of the embedding as the head would not fit the quantized head.
+  const unused = head.map(({ module }) => `${module}.weight`);
+  const copied = stored.filter((tensor) => !matrices.has(tensor) && !unused.includes(tensor.name));
+  return { matrices: [...matrices.values(), ...head], embeddings, copied, hasTiedHead: head.length > 0 };
+}
+
+/** transformers has one scheme for all experts. */
+function checkExperts(matrices: readonly PlannedMatrix[]): void {
+  const experts = matrices.filter(({ module }) => /experts\.\d+\./.test(module));
+  const sizes = [...new Set(experts.map(({ scheme }) => scheme.groupSize))].sort((a, b) => a - b);
+  if (sizes.length > 1)
+    throw refusal(
+      'experts',
+      'matrices with groups of one size',
+      `groups of ${sizes.join(' and ')} columns. Set the option groupSize (--group-size) to ${sizes[0]}`,
+    );
 }
 
 function headModule(embedding: string): string {

@@ -9,6 +9,7 @@ import { type HubKind, HUBS } from '../hub/settings';
 import { freeDiskBytes, throwIfAborted } from '../hub/system';
 import { readStoredTensors } from '../model/checkpoint';
 import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
+import { EMBEDDING_FILE } from '../model/kept-embedding';
 import { DEMO_MODEL, findModel, readWeights } from '../model/model';
 import { quantizedConfig } from './config';
 import { fillFolder } from './output-folder';
@@ -128,7 +129,9 @@ async function writeModel(dir: string, folder: string, out: string, options: Qua
   const { maxShardBytes = DEFAULT_SHARD_BYTES, signal, onProgress } = options;
   const { plan, files, configText } = await readPlan(dir, options);
   const shards = planShards(entriesOf(plan), maxShardBytes);
-  const totalBytes = shards.reduce((sum, { numBytes }) => sum + numBytes, 0);
+  const embeddings = planShards(entriesOf({ matrices: plan.embeddings, copied: [] }), Infinity);
+  const all = [...shards, ...embeddings.map((shard) => ({ ...shard, fileName: EMBEDDING_FILE }))];
+  const totalBytes = all.reduce((sum, { numBytes }) => sum + numBytes, 0);
   await demandSpace(folder, out, totalBytes);
   const config = quantizedConfig(parseJsonObject(configText, 'config.json'), plan);
   await writeFile(join(folder, 'config.json'), toJson(config, configText));
@@ -139,7 +142,7 @@ async function writeModel(dir: string, folder: string, out: string, options: Qua
     onProgress?.({ stage: 'quantize', doneBytes, totalBytes });
   });
   try {
-    for (const shard of shards) await writer.write(shard, join(folder, shard.fileName));
+    for (const shard of all) await writer.write(shard, join(folder, shard.fileName));
   } finally {
     await writer.close();
   }
@@ -148,7 +151,7 @@ async function writeModel(dir: string, folder: string, out: string, options: Qua
   const sizes = await Promise.all(files.map(async (file) => (await stat(file)).size));
   return {
     path: out,
-    numMatrices: plan.matrices.length - (plan.repeatsHead ? 1 : 0),
+    numMatrices: plan.matrices.length + plan.embeddings.length,
     sourceBytes: sizes.reduce((sum, size) => sum + size, 0),
     weightBytes: totalBytes,
   };

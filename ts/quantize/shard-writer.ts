@@ -19,7 +19,7 @@ const CHUNK_ELEMENTS = 4 << 20;
 const COPY_BYTES = 8 << 20;
 
 /** Returns the tensors of the new checkpoint; those of one matrix together. */
-export function entriesOf({ matrices, copied }: QuantizePlan): PlannedTensor[][] {
+export function entriesOf({ matrices, copied }: Pick<QuantizePlan, 'matrices' | 'copied'>): PlannedTensor[][] {
   return [
     ...matrices.map(entryOf),
     ...copied.map((source): PlannedTensor[] => {

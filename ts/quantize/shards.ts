@@ -24,10 +24,10 @@ const ALIGNMENT = 8;
  */
 export function planShards<T extends NewTensor>(entries: readonly (readonly T[])[], maxBytes: number): Shard<T>[] {
   const parts: T[][] = [];
-  let size = Infinity;
+  let size = 0; // of the last part
   for (const tensors of entries) {
     const bytes = sumOf(tensors);
-    if (size + bytes > maxBytes) {
+    if (parts.length === 0 || size + bytes > maxBytes) {
       parts.push([]);
       size = 0;
     }

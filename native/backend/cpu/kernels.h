@@ -22,6 +22,7 @@
 #include "native/backend/cpu/recurrent_kernels.h"
 #include "native/backend/cpu/sample_kernels.h"
 #include "native/backend/panel_reader.h"
+#include "native/backend/quant_groups.h"
 
 namespace capstan {
 
@@ -31,9 +32,8 @@ constexpr int kBlockK = 32;        // columns of one: AMX adds K in blocks of 32
 constexpr int kBlockWords = 16;    // the same in words of two bf16
 constexpr int kMaxFewRows = 4;     // up to this many rows, the AMX kernels multiply without tile registers
 constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
-constexpr int kMaxQuantGroup = 128;
-constexpr int kQuantSpan = 32;  // columns of activations that share a scale, at most, for weights of a file
-constexpr int kKvTile = 64;     // keys per softmax update; tiles begin at absolute multiples
+constexpr int kQuantSpan = 32;     // columns of activations that share a scale, at most, for weights of a file
+constexpr int kKvTile = 64;        // keys per softmax update; tiles begin at absolute multiples
 constexpr int kKvChunk = 1024;  // keys per softmax that begins with an empty state; chunks begin at absolute multiples
 constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;

@@ -44,17 +44,6 @@ std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
   return groups.type.bits == 0 ? std::nullopt : std::optional(groups);
 }
 
-// Returns the source with the columns of whole groups.
-MatrixSource with_whole_groups(const MatrixSource& source, int group_size) {
-  MatrixSource whole = source;
-  for (TensorSlice& slice : whole.slices) {
-    const int64_t end = slice.col_begin + slice.num_cols;
-    slice.col_begin -= slice.col_begin % group_size;
-    slice.num_cols = std::min(slice.tensor->cols, (end + group_size - 1) / group_size * group_size) - slice.col_begin;
-  }
-  return whole;
-}
-
 // Packs panels, with the working memory of one thread.
 class PanelPacker {
  public:

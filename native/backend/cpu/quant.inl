@@ -397,7 +397,8 @@ struct QuantizedTile {
 };
 
 // A tile of many rows has two panels, because the sums of three do not fit into the registers. One or two rows wait for
-// memory, which is fastest with few streams. But panels in 4 bits are so short that two at a time are faster for two rows.
+// memory, which is fastest with few streams. But panels in 4 bits are so short that two at a time are faster for two
+// rows.
 template <int kBits>
 inline int num_quant_tile_panels(int64_t rows) {
   return kTilePanels == 1 || rows == 1 || (rows == 2 && kBits != 4) ? 1 : 2;

@@ -83,33 +83,7 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
-bool is_finite_f16(uint16_t bits) {
-  return (bits & 0x7c00) != 0x7c00;
-}
-
 }  // namespace
-
-int default_group_size(int bits, int64_t cols) {
-  const int largest = bits == 8 ? kMaxQuantGroup : kMaxQuantGroup / 2;
-  for (int size = largest; size >= kMinQuantGroup; size /= 2)
-    if (cols % size == 0) return size;
-  return largest;
-}
-
-QuantGroups load_groups_of(int bits, const TensorSlice& slice) {
-  const int size = default_group_size(bits, slice.tensor->cols);
-  return {{bits, 1 << (bits - 1), nullptr, ScaleKind::kF16, OffsetKind::kNone}, size, size, slice.col_begin % size};
-}
-
-QuantGroups file_groups(const TensorSlice& slice) {
-  if (slice.tensor->groups != nullptr) {
-    const auto [type, size] = kept_groups(*slice.tensor);
-    return {type, size, size, slice.col_begin % std::max(1, size)};
-  }
-  if (slice.tensor->format == nullptr) return {};
-  const BlockFormat& format = *slice.tensor->format;
-  return {format.type, format.group_size, format.block_size, slice.col_begin % format.block_size};
-}
 
 std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& groups) {
   std::vector<QuantRun> runs;
@@ -154,19 +128,9 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
 
 void quantize_values(const float* values, int64_t cols, int bits, int group_size, const CpuKernels& kernels,
                      const std::string& name, QuantRow& row) {
-  row.group_size = group_size;
-  row.codes.resize(static_cast<size_t>((cols + 15) / 16 * 16));  // the kernel writes whole vectors
-  row.scales.resize(static_cast<size_t>((cols + group_size - 1) / group_size));
-  row.offsets.clear();
-  row.block_scales.clear();
-  row.block_offsets.clear();
-  for (int64_t begin = 0; begin < cols; begin += group_size) {
-    const int count = static_cast<int>(std::min<int64_t>(group_size, cols - begin));
-    const uint16_t scale = kernels.quantize_group({values + begin, count, bits, row.codes.data() + begin});
-    if (!is_finite_f16(scale))
-      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-    row.scales[static_cast<size_t>(begin / group_size)] = scale;
-  }
+  quantize_groups(values, cols, group_size, name, row, [&](const float* group, int count, uint8_t* codes) {
+    return kernels.quantize_group({group, count, bits, codes});
+  });
 }
 
 void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel) {

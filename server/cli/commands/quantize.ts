@@ -23,7 +23,7 @@ const GROUP_SIZES = ['16', '32', '64', '128'] as const;
 export function addQuantizeCommand(program: Command, onExit: (code: number) => void, io: CommandIo = PROCESS_IO): void {
   program
     .command('quantize')
-    .description('write a quantized copy of a model, which Capstan, transformers and vLLM read')
+    .description('write a quantized copy of a model, which transformers reads too')
     .argument(
       '<model>',
       "model directory in Hugging Face's layout, name on the hub (ORG/NAME[@revision]), or demo, the embedded model",

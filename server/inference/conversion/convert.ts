@@ -60,10 +60,19 @@ export async function convertRequest(request: HttpRequest, options: ConversionOp
   const reader = to === 'chat' ? new ChatReader() : new MessagesReader();
   return {
     // A server with chat completions alone may refuse the field.
-    body: Buffer.from(JSON.stringify(to === 'chat' && isModern ? { ...body, store: false } : body)),
+    body: jsonOf(
+      to === 'chat' && isModern ? { ...body, store: false } : body,
+      to === 'chat' ? call.options.seed : undefined,
+    ),
     isStream: call.isStream,
     response: new ConvertedResponse(reader, writer),
   };
+}
+
+/** Writes every digit of the seed. */
+function jsonOf(body: object, seed: bigint | number | undefined): Buffer {
+  const text = JSON.stringify(body);
+  return Buffer.from(seed === undefined ? text : `{"seed":${seed},${text.slice(1)}`);
 }
 
 type Incoming = Pick<OutgoingCall, 'options' | 'isStream'> & { messages: readonly ChatMessage[] };

@@ -31,7 +31,8 @@ const FIELDS = {
 } as const satisfies Partial<Record<keyof SamplingParams, string>>;
 
 /**
- * Returns the body of a request for a chat completion. Reasoning of earlier turns is left out: most servers refuse it.
+ * Returns the body of a request for a chat completion, without the seed, which JSON.stringify cannot write: it may have
+ * 64 bits. Reasoning of earlier turns is left out: most servers refuse it.
  * Throws ApiError for what chat completions cannot express.
  */
 export function toChatBody(
@@ -46,7 +47,6 @@ export function toChatBody(
     messages: messages.map(toWireMessage),
     [maxTokensField]: options.maxTokens,
     ...(Object.fromEntries(sampling) as object),
-    seed: options.seed === undefined ? undefined : Number(options.seed),
     tools: options.tools === undefined || options.tools.length === 0 ? undefined : options.tools,
     tool_choice: toWireChoice(options.toolChoice),
     parallel_tool_calls: options.parallelToolCalls,

@@ -108,7 +108,8 @@ interface Waiter<E> {
 /**
  * Holds the engines of several models under limits. One model loads at a time, in the order in which requests ask. For
  * its memory the model that was used longest ago is unloaded. A model in use finishes its requests first; its next
- * requests wait in the queue, so that two models that do not fit together take turns.
+ * requests wait in the queue, so that two models that do not fit together take turns. Meanwhile a later model of the
+ * queue loads if it fits beside the models in memory and beside the first one of the queue.
  */
 export class ModelPool<E> {
   readonly slots: readonly Slot<E>[];
@@ -119,6 +120,8 @@ export class ModelPool<E> {
   readonly #queue: Slot<E>[] = [];
   readonly #closing = new AbortController();
   #worker: Promise<void> | undefined;
+  /** Wakes the worker when a later model of the queue may fit. */
+  #onChange: () => void = () => {};
   /** Bodies of all waiting requests. */
   #waitingBytes = 0;
 
@@ -249,6 +252,7 @@ export class ModelPool<E> {
   /** Adds a model to the queue, unless it is there. */
   #want(slot: Slot<E>): void {
     if (!this.#queue.includes(slot)) this.#queue.push(slot);
+    this.#onChange();
     this.#worker ??= this.#work();
   }
 
@@ -256,10 +260,9 @@ export class ModelPool<E> {
     // One turn later, so that `#worker` is set.
     await Promise.resolve();
     for (let slot = this.#queue.at(0); slot !== undefined; slot = this.#queue.at(0)) {
-      while (slot.state === 'unloading' || slot.isLeaving) await this.#change(slot);
-      if (this.#isWanted(slot) && slot.state !== 'loaded') await this.#loadWithRoom(slot);
-      this.#queue.shift();
-      this.#grant(slot);
+      while (slot.state === 'unloading' || slot.isLeaving) await this.#loadOthersUntil(slot, slot);
+      if (this.#isWanted(slot) && slot.state !== 'loaded') await this.#load(slot, () => this.#makeRoom(slot));
+      this.#take(slot);
     }
     // In the same turn as the look at the queue, so that the next request starts another worker.
     this.#worker = undefined;
@@ -269,9 +272,47 @@ export class ModelPool<E> {
     return slot.waiters.size > 0 && !this.#closing.signal.aborted;
   }
 
-  async #loadWithRoom(slot: Slot<E>): Promise<void> {
+  /** Removes a model from the queue. */
+  #take(slot: Slot<E>): void {
+    this.#queue.splice(this.#queue.indexOf(slot), 1);
+    this.#grant(slot);
+  }
+
+  /** Waits for the next change of `blocker`, which keeps the first model of the queue from its load. */
+  async #loadOthersUntil(blocker: Slot<E>, first: Slot<E>): Promise<void> {
+    let hasChanged = false;
+    const changed = this.#change(blocker).then(() => {
+      hasChanged = true;
+    });
+    while (!hasChanged) {
+      const other = this.#queue.find((slot) => slot !== first && this.#fitsBeside(slot, first));
+      if (other === undefined) {
+        await Promise.race([changed, new Promise<void>((resolve) => (this.#onChange = resolve))]);
+      } else {
+        await this.#load(other);
+        this.#take(other);
+      }
+    }
+  }
+
+  /** Whether a model fits now, and also once `first` is loaded, so that it never delays `first`. */
+  #fitsBeside(slot: Slot<E>, first: Slot<E>): boolean {
+    if (!this.#isWanted(slot) || slot.isInMemory) return false;
+    const others = this.#inMemory().filter((other) => other !== first);
+    const staying = others.filter((other) => other.state !== 'unloading' && !other.isLeaving);
+    const victims = staying.filter(({ model }) => !model.isPinned).sort(byLastUse);
+    while (victims.length > 0 && !this.#fits([...staying, first])) staying.splice(staying.indexOf(victims.shift()!), 1);
+    return this.#fits([...this.#inMemory(), slot]) && this.#fits([...staying, first, slot]);
+  }
+
+  #fits(slots: readonly Slot<E>[]): boolean {
+    const bytes = slots.reduce((sum, { model }) => sum + model.neededBytes, 0);
+    return bytes <= this.#limits.memoryBytes && slots.length <= this.#limits.maxLoaded;
+  }
+
+  async #load(slot: Slot<E>, makeRoom = () => Promise.resolve(true)): Promise<void> {
     try {
-      if (!(await this.#makeRoom(slot))) return;
+      if (!(await makeRoom())) return;
       slot.state = 'loading';
       const startedMs = this.#clock.now();
       slot.engine = await slot.model.load(this.#closing.signal);
@@ -298,18 +339,14 @@ export class ModelPool<E> {
   async #makeRoom(slot: Slot<E>): Promise<boolean> {
     while (this.#isWanted(slot)) {
       const others = this.#inMemory().filter((other) => other !== slot);
-      const bytes = others.reduce((sum, { model }) => sum + model.neededBytes, slot.model.neededBytes);
-      const { memoryBytes, maxLoaded } = this.#limits;
-      if (others.length === 0 || (bytes <= memoryBytes && others.length < maxLoaded)) return true;
+      if (others.length === 0 || this.#fits([...others, slot])) return true;
       const leaving = others.find(({ state, isLeaving }) => state === 'unloading' || isLeaving);
       const pinned = others.filter(({ model }) => model.isPinned);
-      const pinnedBytes = pinned.reduce((sum, { model }) => sum + model.neededBytes, 0);
       // Before others are unloaded in vain.
-      if (pinned.length > 0 && (pinnedBytes + slot.model.neededBytes > memoryBytes || pinned.length >= maxLoaded))
-        throw noRoom(slot.model, this.#limits);
+      if (pinned.length > 0 && !this.#fits([...pinned, slot])) throw noRoom(slot.model, this.#limits);
       const victim = leaving ?? others.filter(({ model }) => !model.isPinned).sort(byLastUse)[0];
       if (leaving === undefined) void this.#leave(victim, 'unloaded', 'memory', () => this.#isWanted(slot));
-      await this.#change(victim);
+      await this.#loadOthersUntil(victim, slot);
     }
     return false;
   }
@@ -348,6 +385,7 @@ export class ModelPool<E> {
     slot.state = restState;
     slot.engine = undefined;
     notify(slot);
+    this.#onChange();
   }
 
   /** Gives a loaded model to the requests that wait for it. A model that is not loaded is queued for them. */

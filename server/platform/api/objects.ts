@@ -254,7 +254,7 @@ export const RuntimeOptions = object({
   dtype: orNull(oneOf(['f32', 'f16', 'bf16'])),
   quantization: orNull({
     ...oneOf(['none', 'int8', 'int4']),
-    description: 'How the weights are quantized at load, on the CPU',
+    description: 'How the weights are quantized at load',
   }),
   kv_cache_dtype: orNull({
     ...oneOf(['f32', 'f16', 'bf16', 'int8', 'fp8']),

@@ -124,7 +124,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
     ),
     new Option(
       '--quantization <bits>',
-      `quantize the weights at load, on the CPU: none, int8 or int4${byDefault('none')}`,
+      `quantize the weights at load: none, int8 or int4${byDefault('none')}`,
     ),
     new Option('--dtype <type>', `data type of the weights: auto, f32, f16 or bf16${byDefault('auto')}`),
     new Option(

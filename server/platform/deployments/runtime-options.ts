@@ -109,15 +109,13 @@ function mountPath(mount: Mount): string {
 export function checkRuntime(runtime: RuntimeOptions, numGpus: number): void {
   checkParser('tool_call_parser', runtime.tool_call_parser, findToolCallFormat);
   checkParser('reasoning_parser', runtime.reasoning_parser, findReasoningFormat);
-  const { chat_template: template, quantization, dtype, kv_cache_dtype: cacheDtype } = runtime;
+  const { chat_template: template, dtype, kv_cache_dtype: cacheDtype } = runtime;
   const refuse = (option: string, expected: string): never => {
     throw new ServiceError('invalid_argument', `runtime.${option}: ${expected}`);
   };
   // Another text would name a file, which the runtime would read with the rights of the service.
   if (template !== null && !/[{\n]/.test(template)) refuse('chat_template', 'expected the text of a Jinja template');
   if (template !== null && template.includes('\0')) refuse('chat_template', 'expected a text without NUL');
-  if (numGpus > 0 && quantization !== null && quantization !== 'none')
-    refuse('quantization', `expected none or null on a GPU, got ${quantization}: it works on the CPU only`);
   if (numGpus > 0 && dtype === 'f32') refuse('dtype', 'expected f16, bf16 or null on a GPU, got f32');
   if (numGpus > 0 && cacheDtype !== null && cacheDtype !== 'fp8')
     refuse('kv_cache_dtype', `expected fp8 or null on a GPU, got ${cacheDtype}`);

@@ -10,6 +10,7 @@ import type { DeploymentAddress } from './address';
 import type { Choice } from './balancer';
 import { type Bill, type BilledCall, endBill } from './billing';
 import type { RequestedModel } from './model-api';
+import type { PassedOver } from './fallbacks';
 import type { Target } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 
@@ -30,6 +31,8 @@ export interface Call {
   readonly signal: AbortSignal;
   /** Deployment of the last attempt: `target`, or one of its fallbacks. */
   servedBy?: Target;
+  /** Deployments that could not serve the request, in order. */
+  passedOver?: PassedOver[];
   /** Replica of the last attempt. */
   choice?: Pick<Choice, 'replica' | 'upstream' | 'reason' | 'matched'>;
   /** What the last attempt may cost, until its cost is known. */

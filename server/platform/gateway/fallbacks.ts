@@ -1,6 +1,6 @@
-import { type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
+import { ApiError, type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
-import { ModelFieldReader } from './model-field';
+import { findModel } from './model-field';
 import { type DeploymentAddress, isRepeatable } from './address';
 import { UpstreamError } from './upstream-error';
 import type { Target, Targets } from './targets';
@@ -51,6 +51,39 @@ export function isFailedStatus(status: number): boolean {
   return FAILED_STATUSES.has(status);
 }
 
+/** A deployment that could not serve a request, and why. */
+export class PassedOver {
+  constructor(
+    readonly target: Pick<Target, 'slug'>,
+    readonly reason: string,
+  ) {}
+
+  toString(): string {
+    return `${this.target.slug} (${this.reason})`;
+  }
+}
+
+export function reasonOf(error: unknown): string {
+  const cause = error instanceof ApiError ? error.cause : error;
+  return cause instanceof UpstreamError ? cause.reason : toApiError(error).code;
+}
+
+/** Names the deployments before the one that responded. */
+export function passedOverHeader(passedOver: readonly PassedOver[] = []): Record<string, string> {
+  return passedOver.length === 0 ? {} : { 'X-Capstan-Passed-Over': passedOver.join(', ') };
+}
+
+/** The error of the last deployment, with what became of those before it. */
+export function withPassedOver(error: unknown, passedOver: readonly PassedOver[] = []): unknown {
+  if (passedOver.length === 0 || !(error instanceof ApiError)) return error;
+  const { code, message, param, headers } = error;
+  return new ApiError(code, `${message}. Before it: ${passedOver.join(', ')}`, {
+    param,
+    headers: { ...headers, ...passedOverHeader(passedOver) },
+    cause: error,
+  });
+}
+
 /** The time limit until the first byte of one attempt. */
 export class FirstByteLimit {
   readonly #controller = new AbortController();
@@ -72,9 +105,9 @@ export class FirstByteLimit {
 }
 
 /** Returns what a whole body names as its model, or undefined if it has no such field. */
-export function modelOf(whole: Buffer): RequestedModel | undefined {
+export async function modelOf(whole: Buffer): Promise<RequestedModel | undefined> {
   try {
-    const field = new ModelFieldReader().take(whole);
+    const field = await findModel(whole);
     if (field === undefined) return undefined;
     return { requested: field.value, inner: undefined, body: wholeBody(whole, field) };
   } catch {

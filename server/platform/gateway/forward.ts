@@ -16,7 +16,17 @@ import { isRepeatable } from './address';
 import type { Billing } from './billing';
 import { billedCall, type Call, endCall } from './call';
 import type { Balancer, Choice } from './balancer';
-import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
+import {
+  chainOf,
+  FirstByteLimit,
+  isFailedStatus,
+  isFailure,
+  modelOf,
+  PassedOver,
+  passedOverHeader,
+  reasonOf,
+  withPassedOver,
+} from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
@@ -99,8 +109,9 @@ export class Forwarder {
       try {
         call.servedBy = target;
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
-        this.#health.report(target, attempt !== undefined);
-        if (attempt === undefined) {
+        this.#health.report(target, !(attempt instanceof PassedOver));
+        if (attempt instanceof PassedOver) {
+          (call.passedOver ??= []).push(attempt);
           await endCall(call, undefined);
           continue;
         }
@@ -111,8 +122,9 @@ export class Forwarder {
           attempt.choice.close();
         }
         return;
-      } catch (error) {
+      } catch (caught) {
         await endCall(call, undefined);
+        const error = call.signal.aborted ? caught : withPassedOver(caught, call.passedOver);
         if (begun === undefined) throw error;
         sendErrorEvent(begun, error, call);
         throw new ReportedError();
@@ -132,19 +144,20 @@ export class Forwarder {
   }
 
   /**
-   * Returns the response of one deployment. Returns undefined if the next one of the chain gets the request. The last
-   * one always responds or throws.
+   * Returns the response of one deployment, or why the next one of the chain gets the request. The last one always
+   * responds or throws.
    */
   async #attempt(
     call: Call,
     target: Target,
     body: UpstreamRequest['body'],
     { isLast, begun, onBegun }: { isLast: boolean; begun: ReplyStream | undefined; onBegun: (s: ReplyStream) => void },
-  ): Promise<Exchanged | undefined> {
+  ): Promise<Exchanged | PassedOver> {
     if (isLast) return this.#exchange(call, await this.#ready(call, target, body, begun, onBegun), body, call.signal);
     let exchanged: Exchanged | undefined;
     const { firstByteTimeoutMs, idleTimeoutMs } = this.#parts.times;
     let limit: FirstByteLimit | undefined;
+    let passedOver: PassedOver;
     try {
       const ready = await this.#ready(call, target, body, begun, onBegun);
       limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs, call.signal);
@@ -156,6 +169,7 @@ export class Forwarder {
         return exchanged;
       }
       content.destroy();
+      passedOver = new PassedOver(target, `status ${status}`);
     } catch (error) {
       if (call.signal.aborted || !isFailure(error)) {
         exchanged?.choice.close();
@@ -163,12 +177,13 @@ export class Forwarder {
       }
       if (exchanged !== undefined)
         call.failures.push(error instanceof UpstreamError && error.reason === 'timeout' ? 'timeout' : 'cut');
+      passedOver = new PassedOver(target, reasonOf(error));
     } finally {
       limit?.end();
     }
     exchanged?.choice.close();
     call.numRetries++;
-    return undefined;
+    return passedOver;
   }
 
   /** Waits for the first replica. The client of a stream receives comments meanwhile. */
@@ -195,7 +210,8 @@ export class Forwarder {
   async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
     const request = this.#request(call, target, body);
     // The names of models differ between deployments.
-    const model = call.model ?? (target.deploymentId === call.target.deploymentId ? undefined : modelIn(body));
+    const isFallback = target.deploymentId !== call.target.deploymentId;
+    const model = call.model ?? (isFallback ? await modelIn(body) : undefined);
     let prefix: Prefix | undefined;
     const options = {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
@@ -239,11 +255,10 @@ export class Forwarder {
             {
               requested: model?.requested,
               // Names of models within a deployment are unknown to its fallbacks.
-              inner: target.deploymentId === call.target.deploymentId ? model?.inner : undefined,
+              inner: isFallback ? undefined : model?.inner,
             },
           );
-        else if (model !== undefined)
-          sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
+        else if (model !== undefined) sent.body = await this.#bodyFor(model, choice, isFallback);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         signal.throwIfAborted();
         if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
@@ -328,7 +343,7 @@ export class Forwarder {
     try {
       const { end, stream, isAtLineEnd } = await relay(body, reply, call.signal, {
         status,
-        headers: returnedHeaders(raw, address),
+        headers: Object.assign(returnedHeaders(raw, address), passedOverHeader(call.passedOver)),
         contentLength: length === undefined ? undefined : Number(length),
         isHead: request.method === 'HEAD',
         usage,
@@ -373,7 +388,7 @@ function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
   return body.whole ?? body.withModel(requested);
 }
 
-function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {
+async function modelIn(body: UpstreamRequest['body']): Promise<RequestedModel | undefined> {
   return Buffer.isBuffer(body) ? modelOf(body) : undefined;
 }
 

@@ -8,7 +8,10 @@ export interface HeldLimits {
   reason: string;
 }
 
-/** Counts the bytes of request bodies that wait, so that no owner takes all the space. */
+/**
+ * Counts the bytes of request bodies that wait. An owner gets at most half of what the others leave, so that no number
+ * of owners takes all the space.
+ */
 export class HeldBytes {
   readonly #limits: HeldLimits;
   #numHeld = 0;
@@ -24,7 +27,8 @@ export class HeldBytes {
     const ofOwner = this.#byOwner.get(ownerId) ?? 0;
     if (ofOwner + numBytes > ownerBytes)
       throw new ApiError('queue_full', `The queue is full: ${ofOwner} bytes of your request bodies ${reason}`);
-    if (this.#numHeld + numBytes > totalBytes)
+    const ofOthers = this.#numHeld - ofOwner;
+    if (ofOwner + numBytes > (totalBytes - ofOthers) / 2)
       throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of request bodies ${reason}`);
     this.#add(ownerId, numBytes);
   }

@@ -30,7 +30,7 @@ export async function keepCall(
   if (kept === undefined) return { request: withBody(request, whole), model, reply, settled: () => Promise.resolve() };
   return {
     request: withBody(request, kept.body),
-    model: model === undefined ? undefined : withWhole(model, kept.body),
+    model: model === undefined ? undefined : await withWhole(model, kept.body),
     reply: new RecordedReply(kept.reply, {}),
     settled: () => kept.settled(),
   };
@@ -47,8 +47,8 @@ function withBody(request: StreamedRequest, body: Buffer): StreamedRequest {
   };
 }
 
-function withWhole(model: RequestedModel, whole: Buffer): RequestedModel {
-  const changed = modelOf(whole);
+async function withWhole(model: RequestedModel, whole: Buffer): Promise<RequestedModel> {
+  const changed = await modelOf(whole);
   if (changed === undefined) throw new ApiError('internal_error', 'A request for a response has lost its field model');
   return { ...model, body: changed.body };
 }

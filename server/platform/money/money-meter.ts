@@ -101,7 +101,7 @@ export class MoneyMeter implements Billing {
       if (accounts.length > 0 && this.#prices.find(call.target, call.inner) !== undefined) throw unknownCost(call.path);
       return undefined;
     }
-    const output = isWhole && this.needsBody(call) ? new OutputLimit(call.path, body) : undefined;
+    const output = isWhole && this.needsBody(call) ? await OutputLimit.read(call.path, body) : undefined;
     const found = this.#prices.find(call.target, call.inner ?? output?.model);
     if (found === undefined) return undefined;
     const cost = new RequestCost(found.price, output, body?.length ?? call.numBodyBytes, isBuiltin);

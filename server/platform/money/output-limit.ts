@@ -1,6 +1,6 @@
 import { ApiError } from 'capstan/internal';
-import { notOneModel } from '../gateway/model-field';
-import { findFields, type JsonField, type JsonObjectFields, jsonOf, listSize } from './request-fields';
+import { type FieldScanner, findFields, type JsonField, jsonOf } from '../gateway/json-fields';
+import { OneModel } from '../gateway/model-field';
 
 /** How the requests of a path limit their output. */
 interface OutputFields {
@@ -35,9 +35,6 @@ const COUNT_NAMES = ['n', 'best_of'];
 const MAX_CHOICES = 1_000_000;
 /** No number of tokens or choices is longer. */
 const MAX_NUMBER_BYTES = 32;
-/** No name of a model is longer: as in the API of all deployments. */
-const MAX_MODEL_BYTES = 1_024;
-const LIMIT_FIELDS: ReadonlySet<string> = new Set(LIMIT_NAMES);
 const ALL_NAMES: ReadonlySet<string> = new Set([...LIMIT_NAMES, ...COUNT_NAMES, 'prompt', 'model']);
 
 export type PathKind = 'billed' | 'free' | 'unknown';
@@ -62,16 +59,28 @@ export class OutputLimit {
   readonly numOutputs: number;
   /** Tokens of each output. undefined: the body has no limit. */
   readonly maxTokens: number | undefined;
-  readonly #body: Buffer;
-  readonly #found: JsonObjectFields;
+  readonly #numBytes: number;
+  readonly #found: Pick<FieldScanner, 'fields' | 'contentStart' | 'isEmpty'>;
   readonly #output: OutputFields | undefined;
 
   /** Throws ApiError for a body that is no JSON object, names two models, or has a limit that is no number. */
-  constructor(path: string, body: Buffer) {
-    this.#body = body;
-    this.#found = findFields(body, ALL_NAMES);
+  static async read(path: string, body: Buffer): Promise<OutputLimit> {
+    const models = new OneModel();
+    const found = await findFields(body, {
+      names: ALL_NAMES,
+      notAnObject,
+      onKey: (name, isLowerCase) => {
+        if (name === 'model') models.check(isLowerCase);
+      },
+    });
+    return new OutputLimit(path, body.length, found);
+  }
+
+  private constructor(path: string, numBytes: number, found: FieldScanner) {
+    this.#numBytes = numBytes;
+    this.#found = found;
     this.#output = BILLED_PATHS.get(path);
-    this.model = modelOf(body, this.#fieldsOf(['model']));
+    this.model = modelOf(this.#fieldsOf(['model']).at(0));
     if (this.#output === undefined) {
       this.numOutputs = 0;
       this.maxTokens = 0;
@@ -82,12 +91,7 @@ export class OutputLimit {
     if (numChoices > MAX_CHOICES)
       throw new ApiError('invalid_value', `n: expected at most ${MAX_CHOICES} choices`, { param: 'n' });
     const prompts = path === '/v1/completions' ? this.#fieldsOf(['prompt']) : [];
-    this.numOutputs =
-      numChoices *
-      highest(
-        prompts.map((field) => countPrompts(body, field)),
-        1,
-      );
+    this.numOutputs = numChoices * highest(prompts.map(countPrompts), 1);
     const isLimited = this.#numbersOf(this.#output.limits).length > 0;
     const tokens = this.#numbersOf(LIMIT_NAMES);
     this.maxTokens = isLimited ? highest(tokens, 0) : this.#output.defaultTokens;
@@ -95,13 +99,14 @@ export class OutputLimit {
 
   /**
    * Returns a body with outputs of at most `maxTokens`. Other bytes stay as they are. Throws ApiError for a limit of 0.
-   * @param body That of the request, perhaps with another model.
+   * @param body That of the request, perhaps with another value of `model`.
    */
   withLimit(body: Buffer, maxTokens: number): Buffer {
     const output = this.#output;
     if (output === undefined) return body;
-    const found = findFields(body, LIMIT_FIELDS);
-    const limits = found.fields;
+    const limits = this.#fieldsOf(LIMIT_NAMES);
+    const modelStart = this.#fieldsOf(['model']).at(0)?.start ?? Infinity;
+    const numAdded = body.length - this.#numBytes;
     const isLimited = limits.some(({ name }) => output.limits.includes(name));
     const pieces: Buffer[] = [];
     let from = 0;
@@ -109,18 +114,19 @@ export class OutputLimit {
       pieces.push(body.subarray(from, start), Buffer.from(text));
       from = end;
     };
-    const { contentStart, isEmpty } = found;
+    const { contentStart, isEmpty } = this.#found;
     if (!isLimited) replace(contentStart, contentStart, `"${output.limits[0]}":${maxTokens}${isEmpty ? '' : ','}`);
     for (const field of limits) {
-      const value = numberOf(body, field);
+      const value = numberOf(field);
       if (value === 0) throw noTokens(field.name);
-      if (value === undefined || value > maxTokens) replace(field.start, field.end, String(maxTokens));
+      const shift = field.start > modelStart ? numAdded : 0;
+      if (value === undefined || value > maxTokens) replace(field.start + shift, field.end + shift, String(maxTokens));
     }
     return pieces.length === 0 ? body : Buffer.concat([...pieces, body.subarray(from)]);
   }
 
   #numbersOf(names: readonly string[]): number[] {
-    return this.#fieldsOf(names).flatMap((field) => numberOf(this.#body, field) ?? []);
+    return this.#fieldsOf(names).flatMap((field) => numberOf(field) ?? []);
   }
 
   #fieldsOf(names: readonly string[]): JsonField[] {
@@ -129,8 +135,8 @@ export class OutputLimit {
 }
 
 /** Returns undefined for null and for negative numbers, which some servers read as no limit. */
-function numberOf(body: Buffer, { name, start, end }: JsonField): number | undefined {
-  const value = end - start > MAX_NUMBER_BYTES ? undefined : jsonOf(body.subarray(start, end));
+function numberOf({ name, start, end, text }: JsonField): number | undefined {
+  const value = text === undefined || end - start > MAX_NUMBER_BYTES ? undefined : jsonOf(text, notAnObject);
   if (value === null) return undefined;
   if (typeof value !== 'number' || !Number.isInteger(value))
     throw new ApiError('invalid_type', `${name}: expected an integer`, { param: name });
@@ -144,18 +150,21 @@ function noTokens(name: string): ApiError {
 }
 
 /** A list of token ids is one prompt. */
-function countPrompts(body: Buffer, { start, end }: JsonField): number {
-  const size = listSize(body.subarray(start, end));
-  return size === undefined || size.isOfNumbers ? 1 : size.numElements;
+function countPrompts({ list }: JsonField): number {
+  return list === undefined || list.isOfNumbers ? 1 : list.numElements;
 }
 
-/** Servers disagree about which of several fields counts, and some ignore the case of letters. */
-function modelOf(body: Buffer, fields: readonly JsonField[]): string | undefined {
-  if (fields.length === 0) return undefined;
-  const [{ isLowerCase, start, end }] = fields;
-  if (fields.length > 1 || !isLowerCase) throw notOneModel();
-  const model = end - start > MAX_MODEL_BYTES ? undefined : jsonOf(body.subarray(start, end));
+/** A longer name than the gateway knows is no name. */
+function modelOf(field: JsonField | undefined): string | undefined {
+  const model = field?.text === undefined ? undefined : jsonOf(field.text, notAnObject);
   return typeof model === 'string' ? model : undefined;
+}
+
+function notAnObject(): ApiError {
+  return new ApiError(
+    'invalid_json',
+    'The body is not valid JSON: expected an object, because a budget limits the request',
+  );
 }
 
 /** Returns the highest of many values, and of `least`. */

@@ -244,7 +244,7 @@ void fma_pair(Thread& thread, const Instruction& at) {
     const auto half = [&](int i) {
       return static_cast<double>(cuda::to_float<T>(static_cast<uint16_t>(operand<uint32_t>(thread, at, i) >> shift)));
     };
-    // NOTE: rounds twice when a sum of products exceeds 53 bits. The kernels' addend is always -0.
+    // NOTE: rounds twice when a sum takes more bits than an f32 has. Those of the kernels do not.
     result |= cuda::to_bits_pair<T>(static_cast<float>(half(1) * half(2) + half(3)), 0.0f) << shift;
   }
   put(thread, at.operands[0], result);

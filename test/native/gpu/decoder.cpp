@@ -1,4 +1,8 @@
 // A small decoder through all ops of the device contract, compared with the double-precision reference.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
 #include "test/native/gpu/device.h"
 #include "test/native/testing.h"
 
@@ -57,6 +61,73 @@ TEST(cuda_decoder_batch_chunks_and_ranks_change_no_bit) {
       expect_same(changed, std::to_string(world_size) + " ranks");
     }
   }
+}
+
+class WithoutCodes {
+ public:
+  WithoutCodes() { setenv("CAPSTAN_CUDA_WITHOUT", "codes", 1); }
+  ~WithoutCodes() { unsetenv("CAPSTAN_CUDA_WITHOUT"); }
+};
+
+TEST(cuda_decoder_with_codes_has_the_bits_of_decoded_weights) {
+  for (const DecoderShape& base : decoder_shapes())
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+      DecoderShape shape = base;
+      const DType dtype = format == WeightFormat::kInt8 ? DType::kBf16 : DType::kF16;
+      shape.file_dtype = dtype;
+      DecoderFixture fixture(shape);
+      const Prompts prompts = {random_ids(1, 1, shape.vocab_size), random_ids(2, 65, shape.vocab_size)};
+      RunOptions options = cuda_options(dtype);
+      options.format = format;
+      const LogProbs wanted = fixture.run(options, prompts);
+      const auto expect_same = [&](const RunOptions& changed, const std::string& what) {
+        if (!is_same(wanted, fixture.run(changed, prompts)))
+          fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": differs " + what);
+      };
+      {
+        const WithoutCodes decoded;
+        expect_same(options, "without codes");
+      }
+      RunOptions changed = options;
+      changed.max_num_seqs_per_step = 1;
+      changed.prefill_chunk_size = 23;
+      expect_same(changed, "in chunks of one sequence");
+      if (shape.num_heads % 2 == 0 && shape.intermediate_size % 32 == 0) {
+        changed = options;
+        changed.world_size = 2;
+        expect_same(changed, "with two ranks");
+      }
+    }
+}
+
+// Both devices choose the same codes. The CPU multiplies their values in f32.
+TEST(cuda_decoder_with_codes_is_close_to_the_cpu) {
+  for (const DecoderShape& base : decoder_shapes())
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4})
+      for (const DType dtype : {DType::kF16, DType::kBf16}) {
+        DecoderShape shape = base;
+        shape.file_dtype = dtype;
+        DecoderFixture fixture(shape);
+        const Prompts prompts = {random_ids(1, 70, shape.vocab_size), random_ids(2, 5, shape.vocab_size)};
+        RunOptions cpu;
+        cpu.weight_dtype = DType::kF32;
+        cpu.compute_f32 = true;
+        cpu.format = format;
+        RunOptions cuda = cuda_options(dtype, false);
+        cuda.format = format;
+        const LogProbs wanted = fixture.run(cpu, prompts), got = fixture.run(cuda, prompts);
+        double worst = 0;
+        for (size_t prompt = 0; prompt < wanted.size(); ++prompt)
+          for (size_t position = 0; position < wanted[prompt].size(); ++position)
+            for (size_t id = 0; id < wanted[prompt][position].size(); ++id)
+              if (const double of_cpu = wanted[prompt][position][id]; of_cpu > -6)
+                worst = std::max(worst, std::abs(of_cpu - got[prompt][position][id]));
+        // As for weights that are not quantized (expect_like_reference).
+        if (!(worst < (dtype == DType::kF16 ? 0.02 : 0.25)))
+          fail(__FILE__, __LINE__,
+               std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " +
+                   show(worst));
+      }
 }
 
 }  // namespace

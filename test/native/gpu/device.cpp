@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "native/backend/cuda_library.h"
+#include "native/backend/registry.h"
 #include "native/base/error.h"
 #include "test/native/testing.h"
 
@@ -47,6 +48,7 @@ RunOptions cuda_options(DType dtype, bool is_deterministic) {
     CudaBackendOptions backend;
     backend.weight_dtype = run.weight_dtype;
     backend.is_deterministic = is_deterministic;
+    backend.quantize_group = quantize_group;
     int code = 0;
     char message[512] = "";
     std::unique_ptr<Backend> made(library.api->make_backend(&backend, comm.release(), &code, message, sizeof message));

@@ -393,3 +393,80 @@ test('many requests for models that do not fit together all end, and the memory 
   await Promise.all(Array.from({ length: 8 }, run));
   expect(numDone).toBe(400);
 });
+
+describe('while a busy model must leave', () => {
+  /** `a` is in use and must leave for `b`. */
+  async function withBusyModel(limits: Partial<PoolLimits> = {}) {
+    const made = makePool({ a: { bytes: 60 }, b: { bytes: 60 }, c: { bytes: 30 }, d: { bytes: 50 } }, limits);
+    const lease = await made.acquire('a');
+    const b = made.acquire('b');
+    await turns();
+    return { ...made, lease, b };
+  }
+
+  test('another model loads that fits beside both', async () => {
+    const { use, events, lease, b, slot } = await withBusyModel();
+    await use('c');
+    expect([events, slot('b').waiters.size]).toEqual([['load a', 'load c'], 1]);
+    lease.release();
+    await b;
+    // c did not leave for b.
+    expect(events).toEqual(['load a', 'load c', 'unload a', 'load b']);
+  });
+
+  test('a model that does not fit beside the first one waits for its turn', async () => {
+    const { acquire, events, lease, b } = await withBusyModel({ memoryBytes: 110 });
+    // It fits beside a, and beside b, but then it is one model too many.
+    const d = acquire('d');
+    await turns();
+    expect(events).toEqual(['load a', 'load d']);
+    lease.release();
+    await Promise.all([b, d]);
+    const crowded = await withBusyModel({ memoryBytes: 110, maxLoaded: 1 });
+    void crowded.acquire('d');
+    await turns();
+    expect(crowded.events).toEqual(['load a']);
+  });
+
+  test('a model that would delay the first one waits, and the first one comes first', async () => {
+    const pool = makePool({ a: { bytes: 40 }, b: { bytes: 90 }, c: { bytes: 30 } });
+    const lease = await pool.acquire('a');
+    const b = pool.acquire('b');
+    const c = pool.use('c');
+    await turns();
+    expect(pool.events).toEqual(['load a']);
+    lease.release();
+    (await b).release();
+    await c;
+    expect(pool.events).toEqual(['load a', 'unload a', 'load b', 'unload b', 'load c']);
+  });
+
+  test('a load that fails ends its own requests alone', async () => {
+    const { acquire, manual, loads, lease, b, events } = await withBusyModel();
+    manual();
+    const failing = codeOf(acquire('c'));
+    await turns();
+    loads.get('c')!.fail(new Error('broken'));
+    expect(await failing).toBe('broken');
+    lease.release();
+    await turns();
+    loads.get('b')!.end();
+    await b;
+    expect(events).toEqual(['load a', 'load c', 'unload a', 'load b']);
+  });
+
+  test('the wait ends with the client of the first one', async () => {
+    const { acquire, pool, slot, use, events } = makePool({ a: { bytes: 60 }, b: { bytes: 60 }, c: { bytes: 60 } });
+    await acquire('a');
+    const leaving = new AbortController();
+    const b = codeOf(pool.acquire(slot('b'), leaving.signal));
+    const c = use('c');
+    await turns();
+    leaving.abort(new Error('gone'));
+    expect(await b).toBe('gone');
+    await turns();
+    expect([slot('c').waiters.size, slot('a').isLeaving, events]).toEqual([1, true, ['load a']]);
+    await pool.close();
+    await expect(c).rejects.toMatchObject({ code: 'shutting_down' });
+  });
+});

@@ -147,9 +147,25 @@ test('the chain is followed in order, and its last response is the answer, whate
   const { url, seen, records } = await start([status(429), reset, status(503), status(429)]);
   const response = await post(url);
   expect([response.status, await response.json()]).toEqual([429, { error: { code: 429 }, usage }]);
+  expect(response.headers.get('x-capstan-passed-over')).toBe('d0 (status 429), d1 (reset), d2 (status 503)');
   expect(seen.filter((name, i) => seen.indexOf(name) === i)).toEqual(['d0', 'd1', 'd2', 'd3']);
   await until(() => records.length === 1);
   expect(records[0].numRetries).toBeGreaterThanOrEqual(3);
+});
+
+test('the error of the last deployment names what became of those before it', async () => {
+  const { url, targets } = await start([status(429), reset, good]);
+  targets.set({ ...(targets.find('d2') as Target), state: 'paused', replicas: [] });
+  const response = await post(url);
+  expect(response.headers.get('x-capstan-passed-over')).toBe('d0 (status 429), d1 (reset)');
+  const { code, message } = ((await response.json()) as { error: { code: string; message: string } }).error;
+  expect([code, message]).toEqual([
+    'deployment_paused',
+    expect.stringMatching(/\. Before it: d0 \(status 429\), d1 \(reset\)$/),
+  ]);
+  const alone = await start([good]);
+  alone.targets.set({ ...(alone.targets.find('d0') as Target), state: 'paused', replicas: [] });
+  expect((await post(alone.url)).headers.has('x-capstan-passed-over')).toBe(false);
 });
 
 test('a deployment that is stopped, failed, starting or gone is passed over', async () => {

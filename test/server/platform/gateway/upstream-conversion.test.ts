@@ -581,3 +581,27 @@ describe('a converted response that fails', () => {
     });
   });
 });
+
+test('a seed of 64 bits keeps its digits in a converted request', async () => {
+  const texts: string[] = [];
+  const { url } = await startUpstream((request, response) => {
+    let text = '';
+    request.on('data', (piece: Buffer) => (text += piece.toString()));
+    request.on('end', () => {
+      texts.push(text);
+      sendJson(response, {});
+    });
+  });
+  for (const seed of ['9007199254740993', '7', '9223372036854775807'])
+    await fetch(`${url}/d/up/v1/responses`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: `{"model":"x","input":"Hi","seed":${seed}}`,
+    });
+  expect(texts.map((text) => /"seed":(-?\d+)[,}]/.exec(text)?.[1])).toEqual([
+    '9007199254740993',
+    '7',
+    '9223372036854775807',
+  ]);
+  for (const text of texts) expect(() => JSON.parse(text) as unknown).not.toThrow();
+});

@@ -1,7 +1,7 @@
 /** Memory and time of bodies that a budget needs whole. */
 import { WholeBodies } from '../../../../server/platform/gateway/whole-bodies';
 
-const LIMITS = { bodyBytes: 100, totalBytes: 250, timeoutMs: 60_000 };
+const LIMITS = { bodyBytes: 100, totalBytes: 260, timeoutMs: 60_000 };
 const stops: (() => void)[] = [];
 afterEach(() => stops.splice(0).forEach((stop) => stop()));
 
@@ -28,14 +28,15 @@ test('an owner holds at most its share, and gets it back', async () => {
   for (let i = 0; i < 3; i++) expect(await bodies.read(sending(100), 'own_1')).toHaveLength(100);
 });
 
-test('all owners together do not exceed the total, and no body its limit', async () => {
+test('an owner gets at most half of what the others leave, and no body more than its limit', async () => {
   const bodies = new WholeBodies(LIMITS);
-  const open = [1, 2, 3].map((i) => bodies.read(waiting(80), `own_${i}`));
+  const open = [80, 80, 45, 20, 10].map((numBytes, i) => bodies.read(waiting(numBytes), `own_${i}`));
   await settle();
-  await expect(bodies.read(sending(80), 'own_4')).rejects.toMatchObject({ code: 'queue_full' });
-  await expect(bodies.read(sending(101), 'own_5')).rejects.toMatchObject({ code: 'request_too_large' });
+  await expect(bodies.read(sending(13), 'own_5')).rejects.toMatchObject({ code: 'queue_full' });
+  expect(await bodies.read(sending(12), 'own_5')).toHaveLength(12);
+  await expect(bodies.read(sending(101), 'own_6')).rejects.toMatchObject({ code: 'request_too_large' });
   stops.splice(0).forEach((stop) => stop());
-  expect(await Promise.all(open)).toHaveLength(3);
+  expect(await Promise.all(open)).toHaveLength(5);
 });
 
 test('a body that arrives byte by byte ends at the time limit, and its space is free', async () => {
