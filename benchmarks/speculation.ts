@@ -8,8 +8,9 @@
 //   sampled     temperature 0.8
 //   node -r ./test/oracle/register-ts.cjs benchmarks/speculation.ts MODEL_DIR [--rounds 7] [--tokens 200] [--streams 1]
 //     [--tasks copy,new] [--draft DRAFT_DIR] [--draft-tokens 4] [--out FILE.md]
-// make_draft.py beside make_model.py makes a model and its draft model, which agree in most tokens. MODEL_DIR is the 0.5 B model of benchmarks/peers/make_model.py, or demo. The two engines take turns, so that other
-// work on the machine delays both.
+// make_draft.py beside make_model.py makes a model and its draft model, which agree in most tokens. MODEL_DIR is the
+// 0.5 B model of benchmarks/peers/make_model.py, or demo. The two engines take turns, so that other work on the machine
+// delays both.
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';

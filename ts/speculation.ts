@@ -9,9 +9,9 @@ import { CapstanError } from './errors';
 export interface SpeculativeOptions {
   /**
    * Where the proposals come from. `'ngram'`: prompt look-up. It finds the last tokens earlier in the same prompt and
-   * completion, and proposes what followed there. `'draft_model'`: a smaller model with the same vocabulary, on the CPU.
-   * `'mtp'`: the model's own MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. Default: `'draft_model'`
-   * with `model`, else `'ngram'`.
+   * completion, and proposes what followed there. `'draft_model'`: a smaller model with the same vocabulary, on the
+   * CPU. `'mtp'`: the model's own MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. Default:
+   * `'draft_model'` with `model`, else `'ngram'`.
    */
   method?: 'ngram' | 'draft_model' | 'mtp';
   /** Maximum number of tokens to propose at once, 1 to 64. */
