@@ -290,7 +290,8 @@ TEST(backend_bits_do_not_depend_on_ranks) {
   }
 }
 
-// The tolerance for bf16 activations is that of contract 4.
+// The tolerance for bf16 activations is that of contract 4. Codes of 8 bits round the keys and values of these small
+// heads about as much again.
 TEST(backend_bf16_is_close_to_the_reference) {
   for (const DecoderShape& base : shapes()) {
     for (const CpuIsa isa : available_cpu_isas()) {
@@ -302,7 +303,8 @@ TEST(backend_bf16_is_close_to_the_reference) {
       for (const DType cache : {DType::kBf16, DType::kInt8}) {
         options.kv_cache_dtype = cache;
         const double worst = worst_difference(shape, options, {random_ids(1, 70, shape.vocab_size)}, 5);
-        if (!(worst < 0.15)) fail(__FILE__, __LINE__, case_name(shape, isa, cache) + ": difference " + show(worst));
+        if (!(worst < (cache == DType::kInt8 ? 0.3 : 0.15)))
+          fail(__FILE__, __LINE__, case_name(shape, isa, cache) + ": difference " + show(worst));
       }
     }
   }
