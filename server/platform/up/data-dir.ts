@@ -16,6 +16,16 @@ export interface DataDir {
   readonly data: string;
 }
 
+/** The option `recursive` of mkdirSync never returns where the file system says ENOENT for a new folder, as /proc does. */
+function makeFolder(folder: string): void {
+  if (!fs.existsSync(path.dirname(folder))) makeFolder(path.dirname(folder));
+  try {
+    fs.mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) throw error;
+  }
+}
+
 /** Creates missing folders, accessible to the service's user only. Throws Error with the folder and the reason. */
 export function openDataDir(dir: string): DataDir {
   const root = path.resolve(dir);
@@ -26,8 +36,7 @@ export function openDataDir(dir: string): DataDir {
     data: path.join(root, 'data'),
   };
   try {
-    for (const folder of [root, layout.logs, layout.replicas, layout.data])
-      fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
+    for (const folder of [root, layout.logs, layout.replicas, layout.data]) makeFolder(folder);
     fs.accessSync(root, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK);
   } catch (error) {
     throw Object.assign(new Error(`--data-dir: cannot write in ${root}: ${reasonOf(error)}`, { cause: error }), {
@@ -53,6 +62,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EROFS: 'the file system is read-only',
   ENOTDIR: 'a part of the path is not a folder',
   EEXIST: 'a file of this name exists',
+  ENOENT: 'the file system takes no folder there',
   ENOSPC: 'the disk is full',
 };
 

@@ -28,6 +28,7 @@ describe('the data directory', () => {
     writeFileSync(file, '');
     expect(() => openDataDir(file)).toThrow(`--data-dir: cannot write in ${file}: a file of this name exists`);
     expect(() => openDataDir(join(file, 'below'))).toThrow('a part of the path is not a folder');
+    expect(() => openDataDir('/proc/capstan/service')).toThrow('the file system takes no folder there');
   });
 });
 
