@@ -122,10 +122,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
       '--max-model-len <tokens>',
       `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
     ),
-    new Option(
-      '--quantization <bits>',
-      `quantize the weights at load: none, int8 or int4${byDefault('none')}`,
-    ),
+    new Option('--quantization <bits>', `quantize the weights at load: none, int8 or int4${byDefault('none')}`),
     new Option('--dtype <type>', `data type of the weights: auto, f32, f16 or bf16${byDefault('auto')}`),
     new Option(
       '--kv-cache-dtype <type>',

@@ -73,8 +73,7 @@ function bootstrapLink(addresses: Addresses, token: string): string {
 }
 
 function tryLines(firstRun: FirstRun, dataDir: string, { console: url }: Addresses): string[] {
-  if (firstRun.type !== 'made')
-    return firstRun.type === 'link' ? [] : [`Open ${url}, or try: capstan login ${url}`];
+  if (firstRun.type !== 'made') return firstRun.type === 'link' ? [] : [`Open ${url}, or try: capstan login ${url}`];
   return [
     'Try:',
     `  export CAPSTAN_URL=${url} CAPSTAN_TOKEN=$(capstan tokens create --data-dir ${quoted(dataDir)} --email ${quoted(firstRun.email)} --name cli)`,
