@@ -71,7 +71,10 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
     }
   }
   if (is_gemv(fused)) {
-    if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
+    if (norm != nullptr)
+      fused.is_normed = true, fused.norm = *norm;
+    else
+      fused.has_heads = false;  // the kernel of q, k and v includes the norm, which all_reduce_and_norm has done
     fused.rows_done = rows_done_.as<int32_t>();
     fused.max_blocks = 2 * resources_.multiprocessors;
     launch_gemv(fused, stream_);

@@ -122,8 +122,9 @@ TEST(cuda_decoder_with_codes_is_close_to_the_cpu) {
             for (size_t id = 0; id < wanted[prompt][position].size(); ++id)
               if (const double of_cpu = wanted[prompt][position][id]; of_cpu > -6)
                 worst = std::max(worst, std::abs(of_cpu - got[prompt][position][id]));
-        // As for weights that are not quantized (expect_like_reference).
-        if (!(worst < (dtype == DType::kF16 ? 0.02 : 0.25)))
+        // As for weights that are not quantized (expect_like_reference), but codes times scales are rounded to f16 as
+        // well.
+        if (!(worst < (dtype == DType::kF16 ? 0.04 : 0.25)))
           fail(__FILE__, __LINE__,
                std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " +
                    show(worst));
