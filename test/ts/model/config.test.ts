@@ -240,7 +240,7 @@ describe('refusals', () => {
       { architectures: ['GPT2LMHeadModel'], model_type: 'gpt2' },
       /expected one of the architectures LlamaForCausalLM, .* got GPT2LMHeadModel/,
     ],
-    ['another head', { architectures: ['LlamaForSequenceClassification'] }, /got LlamaForSequenceClassification/],
+    ['another head', { architectures: ['LlamaForTokenClassification'] }, /got LlamaForTokenClassification/],
     [
       'no name at all',
       { architectures: undefined, model_type: undefined },
