@@ -9,7 +9,7 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
-import { withTiedHead } from './kept-embedding';
+import { withTiedHead } from './tied-head';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
 import type { ModelTask } from '../pooling';
