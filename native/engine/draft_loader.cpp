@@ -13,6 +13,10 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, "speculative.model: expected " + expected + ", got " + received);
 }
 
+std::string mebibytes(int64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
 LoadRequest make_request(const LoadRequest& target) {
   const DraftRequest& draft = *target.draft;
   LoadRequest request;
@@ -51,7 +55,7 @@ DeviceModel DraftLoader::device_model(int max_model_len) const {
   return model;
 }
 
-void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens) {
+void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens, int64_t target_weight_bytes) {
   DeviceOptions options = request_.device;
   options.compute_f32 = computes_in_f32(request_);
   options.has_int8_acts = request_.compute != ComputeChoice::kF32;
@@ -62,7 +66,9 @@ void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens) {
   // The first step of a proposal has the tokens that the model is behind.
   limits_.max_num_tokens = std::max(limits.max_num_tokens, max_step_tokens * (kMaxFollowLag + 1));
   if (!target_.is_kv_dtype_given) limits_.kv_cache_dtype = backend_info_.compute_dtype;
-  rank_.backend->check_model(device_model(0), expected_weight_bytes(request_, tensors_, backend_info_));
+  const int64_t weight_bytes = expected_weight_bytes(request_, tensors_, backend_info_);
+  check_weights_fit(target_weight_bytes, weight_bytes, rank_.backend->available_bytes());
+  rank_.backend->check_model(device_model(0), weight_bytes);
 }
 
 void DraftLoader::load_weights(const LoadProgress& progress) {
@@ -100,7 +106,6 @@ int64_t DraftLoader::kv_cache_bytes() const {
 }
 
 std::string DraftLoader::note() const {
-  const auto mebibytes = [](int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; };
   return "the draft model takes " + mebibytes(weight_bytes_) + " of weights and " + mebibytes(kv_cache_bytes()) +
          " of the KV cache";
 }
@@ -118,6 +123,15 @@ DraftModelOptions DraftLoader::options(double target_work) {
   ranks.push_back(std::move(rank_));
   options.runner = std::make_shared<ModelRunner>(std::move(ranks), nullptr, limits_.max_num_seqs);
   return options;
+}
+
+void check_weights_fit(int64_t target_bytes, int64_t draft_bytes, int64_t available_bytes) {
+  if (draft_bytes <= available_bytes - target_bytes) return;
+  throw Error(
+      ErrorCode::kOutOfMemory,
+      "speculative.model: expected a draft model whose weights fit into memory beside those of the model, got " +
+          mebibytes(draft_bytes) + " beside " + mebibytes(target_bytes) + ", and " + mebibytes(available_bytes) +
+          " are available. Choose a smaller draft model, or quantize one of them");
 }
 
 double weight_work(const ModelSpec& spec, const TensorTable& tensors, int64_t weight_bytes) {

@@ -19,8 +19,9 @@ class DraftLoader {
 
   // Opens the files and checks what does not depend on a device.
   void check_model();
-  // `limits` are those of the target.
-  void open_device(const DeviceLimits& limits, int max_step_tokens);
+  // `limits` and `target_weight_bytes`, which are those of all ranks, belong to the target. Its weights are not loaded
+  // yet. Throws kOutOfMemory when the weights of both models do not fit.
+  void open_device(const DeviceLimits& limits, int max_step_tokens, int64_t target_weight_bytes);
   int64_t num_file_bytes() const { return capstan::num_file_bytes(tensors_); }
   void load_weights(const LoadProgress& progress);
   // Returns the memory of its KV groups, which follow those of the target.
@@ -49,6 +50,9 @@ class DraftLoader {
   int64_t weight_bytes_ = 0;
   int max_model_len_ = 0;
 };
+
+// Throws kOutOfMemory when the weights of both models do not fit into the available memory.
+void check_weights_fit(int64_t target_bytes, int64_t draft_bytes, int64_t available_bytes);
 
 // Returns the bytes of weights that a step with one token reads. An estimate.
 double weight_work(const ModelSpec& spec, const TensorTable& tensors, int64_t weight_bytes);

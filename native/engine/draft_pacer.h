@@ -1,6 +1,7 @@
 #pragma once
 // Decides how many drafts are worth their time, where each one is computed.
 #include <algorithm>
+#include <utility>
 
 namespace capstan {
 
@@ -30,8 +31,12 @@ class DraftPacer {
     return best == 0 && num_tokens_without_ >= kProbeInterval ? 1 : best;
   }
 
+  // Call when a draft for the next step was computed and left out: it counts as a rejected one.
+  void refuse() { is_refused_ = true; }
+
   // Call with each step that draws tokens. No draft after a rejected one says anything.
   void observe(int num_drafts, int num_accepted) {
+    if (std::exchange(is_refused_, false)) ++num_drafts;
     num_tokens_without_ = num_drafts > 0 ? 0 : num_tokens_without_ + 1;
     for (int i = 0; i < std::min(num_drafts, num_accepted + 1); ++i)
       accuracy_ += kNewest * ((i < num_accepted ? 1 : 0) - accuracy_);
@@ -45,6 +50,7 @@ class DraftPacer {
   double draft_cost_;
   double accuracy_ = 0.7;  // share of drafts that hold if those before them do
   int num_tokens_without_ = 0;
+  bool is_refused_ = false;
 };
 
 }  // namespace capstan

@@ -11,9 +11,9 @@ std::unique_ptr<Drafter> Engine::make_drafter() {
   const BlockManager& blocks = scheduler_.blocks();
   if (speculation.num_tokens == 0) return nullptr;
   if (options_.draft_model.runner)
-    return std::make_unique<ModelDrafter>(speculation.num_tokens, options_.draft_model, blocks, mask_gate_);
+    return std::make_unique<ModelDrafter>(speculation, options_.draft_model, blocks, mask_gate_);
   if (options_.mtp_kv_group >= 0)
-    return std::make_unique<MtpDrafter>(speculation.num_tokens, options_.mtp_kv_group, blocks, *runner_, mask_gate_);
+    return std::make_unique<MtpDrafter>(speculation, options_.mtp_kv_group, blocks, *runner_, mask_gate_);
   return std::make_unique<NgramDrafter>(speculation, mask_gate_);
 }
 

@@ -262,10 +262,10 @@ void EngineLoader::open_devices() {
     refuse_argument("computeDtype",
                     "auto on " + backend_info_.name + ", which computes in " + dtype_name(backend_info_.compute_dtype),
                     "f32");
-  const int64_t weight_bytes_per_rank = expected_weight_bytes(request_, tensors_, backend_info_) / options.world_size;
+  const int64_t weight_bytes = expected_weight_bytes(request_, tensors_, backend_info_);
   for (size_t rank = 0; rank < world_size_; ++rank)
-    group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
-  if (draft_) draft_->open_device(limits_, speculation_.max_step_tokens);
+    group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes / options.world_size);
+  if (draft_) draft_->open_device(limits_, speculation_.max_step_tokens, weight_bytes);
 }
 
 void EngineLoader::open_disk_cache(const LoadObserver& observer) {

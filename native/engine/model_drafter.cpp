@@ -6,10 +6,11 @@
 
 namespace capstan {
 
-ModelDrafter::ModelDrafter(int max_drafts, const DraftModelOptions& options, const BlockManager& blocks, MaskGate& gate)
-    : StepDrafter(max_drafts, options.draft_cost, {blocks.num_groups() - options.num_kv_groups, options.num_kv_groups},
+ModelDrafter::ModelDrafter(const SpeculationOptions& speculation, const DraftModelOptions& options,
+                           const BlockManager& blocks, MaskGate& gate)
+    : StepDrafter(speculation, options.draft_cost, {blocks.num_groups() - options.num_kv_groups, options.num_kv_groups},
                   blocks, *options.runner, gate),
-      max_drafts_(max_drafts),
+      max_drafts_(speculation.num_tokens),
       options_(options) {}
 
 bool ModelDrafter::can_draft(const ScheduledSequence& scheduled) const {

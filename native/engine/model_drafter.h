@@ -24,7 +24,8 @@ struct DraftModelOptions {
 
 class ModelDrafter final : public StepDrafter {
  public:
-  ModelDrafter(int max_drafts, const DraftModelOptions& options, const BlockManager& blocks, MaskGate& gate);
+  ModelDrafter(const SpeculationOptions& speculation, const DraftModelOptions& options, const BlockManager& blocks,
+               MaskGate& gate);
 
   // The model has no drafts beyond its context.
   bool can_draft(const ScheduledSequence& scheduled) const override;

@@ -4,8 +4,9 @@
 
 namespace capstan {
 
-MtpDrafter::MtpDrafter(int max_drafts, int kv_group, const BlockManager& blocks, StepRunner& runner, MaskGate& gate)
-    : StepDrafter(max_drafts, kMtpDraftCost, {0, blocks.num_groups()}, blocks, runner, gate),
+MtpDrafter::MtpDrafter(const SpeculationOptions& speculation, int kv_group, const BlockManager& blocks,
+                       StepRunner& runner, MaskGate& gate)
+    : StepDrafter(speculation, kMtpDraftCost, {0, blocks.num_groups()}, blocks, runner, gate),
       kv_group_(static_cast<size_t>(kv_group)) {
   batch().is_of_head = true;
 }

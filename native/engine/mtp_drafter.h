@@ -11,7 +11,8 @@ namespace capstan {
 class MtpDrafter final : public StepDrafter {
  public:
   // `kv_group`: of the head's layer.
-  MtpDrafter(int max_drafts, int kv_group, const BlockManager& blocks, StepRunner& runner, MaskGate& gate);
+  MtpDrafter(const SpeculationOptions& speculation, int kv_group, const BlockManager& blocks, StepRunner& runner,
+             MaskGate& gate);
 
   // The head needs a hidden state before the newest token.
   bool can_draft(const ScheduledSequence& scheduled) const override { return scheduled.first_position > 0; }

@@ -6,29 +6,35 @@
 
 namespace capstan {
 
-StepDrafter::StepDrafter(int max_drafts, double draft_cost, KvGroupRange kv_groups, const BlockManager& blocks,
-                         StepRunner& runner, MaskGate& gate)
+StepDrafter::StepDrafter(const SpeculationOptions& speculation, double draft_cost, KvGroupRange kv_groups,
+                         const BlockManager& blocks, StepRunner& runner, MaskGate& gate)
     : Drafter(gate),
       kv_groups_(kv_groups),
       blocks_(blocks),
-      max_drafts_(max_drafts),
+      max_drafts_(speculation.num_tokens),
       draft_cost_(draft_cost),
-      runner_(runner) {
+      runner_(runner),
+      trials_(static_cast<size_t>(speculation.max_step_tokens)) {
   CAPSTAN_CHECK(runner.depth() == 1);
 }
 
 void StepDrafter::draft(const StepPlan& plan, std::span<const Wish> wishes) {
-  for (const Wish& wish : wishes) {
-    Sequence& seq = *plan.sequences[wish.idx].seq;
+  // A trial writes to its sequence at its end, and a step that throws ends the engine's sequences.
+  const struct End {
+    StepDrafter& drafter;
+    ~End() { drafter.end_trials(); }
+  } end{*this};
+  CAPSTAN_CHECK(wishes.size() <= trials_.size());
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    Sequence& seq = *plan.sequences[wishes[i].idx].seq;
     seq.drafts.clear();
-    live_.push_back({&trials_.emplace_back(seq), wish.count});
+    live_.push_back({&trials_[i].emplace(seq), wishes[i].count});
   }
   for (int num_drafts = 0; !live_.empty(); ++num_drafts) {
     build_step(num_drafts);
     run(batch_);
     take_drafts();
   }
-  trials_.clear();
 }
 
 // The step that ends with the newest token of each sequence, or with its newest draft.
@@ -65,9 +71,17 @@ void StepDrafter::take_drafts() {
   for (size_t i = 0; i < live_.size(); ++i) {
     Live& live = live_[i];
     const SampleResult& result = batch_.results[i];
-    if (result.has_numeric_error || !add_draft(*live.trial, result.token_id)) live.count = 0;
+    if (!result.has_numeric_error && add_draft(*live.trial, result.token_id)) continue;
+    live.count = 0;
+    live.seq().pacer->refuse();
   }
   std::erase_if(live_, [](const Live& live) { return static_cast<int>(live.seq().drafts.size()) >= live.count; });
+}
+
+void StepDrafter::end_trials() {
+  live_.clear();
+  for (std::optional<DraftTrial>& trial : trials_)
+    trial.reset();
 }
 
 }  // namespace capstan

@@ -1,7 +1,8 @@
 #pragma once
 // Drafts that are drawn from logits, one step of a runner per draft. A draft is drawn with the parameters and the noise
 // of its place: where the logits are those of the decoder, the draft holds.
-#include <deque>
+#include <optional>
+#include <vector>
 
 #include "native/engine/block_manager.h"
 #include "native/engine/drafter.h"
@@ -11,9 +12,10 @@ namespace capstan {
 
 class StepDrafter : public Drafter {
  public:
-  // `kv_groups`: those that the steps use. `draft_cost`: of DraftPacer. The runner has depth 1.
-  StepDrafter(int max_drafts, double draft_cost, KvGroupRange kv_groups, const BlockManager& blocks, StepRunner& runner,
-              MaskGate& gate);
+  // `speculation`: its num_tokens and max_step_tokens count. `draft_cost`: of DraftPacer. `kv_groups`: those that the
+  // steps use. The runner has depth 1.
+  StepDrafter(const SpeculationOptions& speculation, double draft_cost, KvGroupRange kv_groups,
+              const BlockManager& blocks, StepRunner& runner, MaskGate& gate);
 
   void begin(Sequence& seq) const override { seq.pacer.emplace(max_drafts_, draft_cost_); }
   void draft(const StepPlan& plan, std::span<const Wish> wishes) override;
@@ -43,11 +45,12 @@ class StepDrafter : public Drafter {
  private:
   void build_step(int num_drafts);
   void take_drafts();
+  void end_trials();
 
   const int max_drafts_;
   const double draft_cost_;
   StepRunner& runner_;
-  std::deque<DraftTrial> trials_;
+  std::vector<std::optional<DraftTrial>> trials_;  // by wish; none between two calls of draft
   std::vector<Live> live_;
   Batch batch_;
 };

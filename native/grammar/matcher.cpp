@@ -320,7 +320,7 @@ GrammarMatcher::Trial::Trial(GrammarMatcher& matcher)
     : matcher_(matcher), start_(matcher.current_), num_frames_(matcher.machine_.num_frames()) {}
 
 GrammarMatcher::Trial::~Trial() {
-  matcher_.current_ = start_;
+  matcher_.current_ = std::move(start_);
   matcher_.drop_frames(num_frames_);
 }
 

@@ -76,7 +76,7 @@ class GrammarMatcher {
 
    private:
     GrammarMatcher& matcher_;
-    const ConfigSet start_;
+    ConfigSet start_;
     const size_t num_frames_;
   };
 

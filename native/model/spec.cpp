@@ -205,6 +205,15 @@ void check_mtp(const ModelSpec& spec) {
           "an MTP head needs a plain decoder that generates text");
 }
 
+double weights_per_layer(const ModelSpec& spec) {
+  const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
+  const double kv_size = static_cast<double>(spec.num_kv_heads) * spec.head_dim;
+  const double inner = static_cast<double>(spec.moe.num_experts == 0 ? spec.intermediate_size
+                                                                     : spec.moe.top_k * spec.moe.intermediate_size +
+                                                                           spec.moe.shared_intermediate_size);
+  return static_cast<double>(spec.hidden_size) * (2 * query_size + 2 * kv_size + (spec.has_gated_mlp ? 3 : 2) * inner);
+}
+
 }  // namespace
 
 int64_t result_size(const ModelSpec& spec) {
@@ -218,15 +227,6 @@ int max_context_length(const ModelSpec& spec) {
   for (const RopeSpec& rope : spec.ropes)
     length = std::min(length, max_rope_length(rope, spec.max_position_embeddings));
   return length;
-}
-
-static double weights_per_layer(const ModelSpec& spec) {
-  const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
-  const double kv_size = static_cast<double>(spec.num_kv_heads) * spec.head_dim;
-  const double inner = static_cast<double>(spec.moe.num_experts == 0 ? spec.intermediate_size
-                                                                     : spec.moe.top_k * spec.moe.intermediate_size +
-                                                                           spec.moe.shared_intermediate_size);
-  return static_cast<double>(spec.hidden_size) * (2 * query_size + 2 * kv_size + (spec.has_gated_mlp ? 3 : 2) * inner);
 }
 
 double weights_per_token(const ModelSpec& spec) {

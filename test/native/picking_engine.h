@@ -108,6 +108,7 @@ struct PickingSetup {
   PickingRunner::Preferences preferences;
   int max_adapters = 0;
   AdapterLoader load_adapter;
+  std::shared_ptr<StepRunner> draft_runner;  // of a draft model; depth is 1
 };
 
 class PickingEngine {
@@ -124,11 +125,22 @@ class PickingEngine {
     options.max_adapters = setup.max_adapters;
     options.load_adapter = setup.load_adapter;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
+    std::vector<KvGroupBlocks> groups{{setup.num_blocks}};
+    if (setup.draft_runner) {
+      options.draft_model = {.runner = setup.draft_runner,
+                             .num_kv_groups = 1,
+                             .vocab_size = kLetterVocabSize,
+                             .max_model_len = options.limits.max_model_len,
+                             .max_num_tokens = 200,
+                             .max_num_seqs = setup.max_num_seqs,
+                             .draft_cost = 0.5};
+      groups.push_back({setup.num_blocks});
+    }
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner =
         std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);
-    engine_ = std::make_unique<Engine>(options, BlockManager({{setup.num_blocks}}, 4, true), std::move(runner),
-                                       vocabulary, [this](std::vector<Event>&& events) { gather(std::move(events)); });
+    engine_ = std::make_unique<Engine>(options, BlockManager(groups, 4, true), std::move(runner), vocabulary,
+                                       [this](std::vector<Event>&& events) { gather(std::move(events)); });
   }
 
   Engine& engine() { return *engine_; }

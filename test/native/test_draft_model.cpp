@@ -1,9 +1,11 @@
 // Speculation by a draft model: its drafts change no answer, and a model that drafts for itself is always right.
 #include <functional>
 
+#include "native/engine/draft_loader.h"
 #include "native/grammar/matcher.h"
 #include "test/native/draft_answers.h"
 #include "test/native/grammar_fixture.h"
+#include "test/native/picking_engine.h"
 #include "test/native/testing.h"
 
 namespace capstan {
@@ -185,6 +187,21 @@ TEST(draft_model_takes_memory_of_the_kv_cache) {
   EXPECT_EQ(together.weight_bytes, 2 * alone.weight_bytes);
 }
 
+// Neither model is in memory yet when its memory is checked.
+TEST(draft_model_needs_memory_beside_the_model) {
+  constexpr int64_t kMebibyte = 1 << 20;
+  check_weights_fit(60 * kMebibyte, 40 * kMebibyte, 100 * kMebibyte);
+  try {
+    check_weights_fit(60 * kMebibyte, 41 * kMebibyte, 100 * kMebibyte);
+    EXPECT(false);
+  } catch (const Error& error) {
+    EXPECT(error.code() == ErrorCode::kOutOfMemory);
+    const std::string message = error.what();
+    for (const char* const part : {"60 MiB", "41 MiB", "100 MiB"})
+      EXPECT(message.find(part) != std::string::npos);
+  }
+}
+
 // An engine whose drafts cost as much as its steps does not draft.
 TEST(draft_model_that_is_as_slow_as_the_model_drafts_now_and_then_only) {
   const TinyModel model(shape_of(2), DType::kF32);
@@ -194,6 +211,46 @@ TEST(draft_model_that_is_as_slow_as_the_model_drafts_now_and_then_only) {
   session.wait(session.submit({1, 2, 3}, 200));
   const EngineStats stats = session.engine().stats();
   EXPECT(stats.num_draft_tokens > 0 && stats.num_draft_tokens < 10);
+}
+
+// ---- a draft model that fails ----
+
+// The model always draws A. `draw` returns the draft.
+testing::PickingSetup with_draft_runner(const std::function<int32_t()>& draw) {
+  testing::PickingSetup setup;
+  setup.depth = 1;
+  setup.speculation.num_tokens = 3;
+  setup.preferences = [](const SampleRow&) { return testing::ids_of("A"); };
+  setup.draft_runner = std::make_shared<testing::PickingRunner>(
+      1, testing::kNumLetterIds, [draw](const SampleRow&) { return std::vector<int32_t>{draw()}; });
+  return setup;
+}
+
+// The sanitizers see whether the drafter uses a sequence after its end.
+TEST(draft_model_that_throws_ends_the_requests) {
+  int num_drafts = 0;
+  testing::PickingEngine engine(with_draft_runner([&] {
+    if (++num_drafts == 5) throw Error(ErrorCode::kInternal, "the draft model failed");
+    return int32_t{0};
+  }));
+  const testing::PickedAnswer answer =
+      engine.run([&](Request& request) { request.grammar = engine.compile("root ::= [A-C]+"); });
+  EXPECT_EQ(answer.finish->error_message, std::string("the draft model failed"));
+  EXPECT_EQ(engine.engine().stats().failure, std::string("the draft model failed"));
+  EXPECT_EQ(num_drafts, 5);
+}
+
+// An ending id is no draft.
+TEST(draft_model_whose_drafts_are_refused_drafts_now_and_then_only) {
+  int num_drafts = 0;
+  testing::PickingEngine engine(with_draft_runner([&] {
+    ++num_drafts;
+    return testing::kLetterEos;
+  }));
+  const testing::PickedAnswer answer = engine.run([](Request& request) { request.sampling.max_tokens = 180; });
+  EXPECT_EQ(answer.token_ids.size(), size_t{180});
+  EXPECT_EQ(engine.engine().stats().num_draft_tokens, 0);
+  EXPECT(num_drafts > 5 && num_drafts < 15);
 }
 
 TEST(draft_model_that_does_not_fit_is_refused) {

@@ -330,5 +330,16 @@ TEST(draft_pacer_follows_what_holds) {
   EXPECT_EQ(pacer.num_proposed(), 4);
 }
 
+TEST(draft_pacer_counts_a_draft_that_was_left_out_as_a_rejected_one) {
+  DraftPacer refusing(4, kMtpDraftCost), rejecting(4, kMtpDraftCost);
+  for (int i = 0; i < 100; ++i) {
+    const int num_accepted = i % 3;
+    refusing.refuse();
+    refusing.observe(num_accepted, num_accepted);
+    rejecting.observe(num_accepted + 1, num_accepted);
+    EXPECT_EQ(refusing.num_proposed(), rejecting.num_proposed());
+  }
+}
+
 }  // namespace
 }  // namespace capstan
