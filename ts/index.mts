@@ -13,6 +13,7 @@ export {
   MAX_STRUCTURED_CHOICES,
   modelInfo,
   pullModel,
+  quantize,
   removeModel,
   runTools,
 } from './index.js';

@@ -226,7 +226,7 @@ describe('without a head', () => {
   const fixtures = path.join(__dirname, 'fixtures');
   test.each([
     ['demo', 'a model of the architecture Qwen2ForCausalLM'],
-    [path.join(fixtures, 'gguf', 'qwen3-bf16.gguf'), 'a GGUF file'],
+    [path.join(fixtures, 'gguf', 'qwen3-bf16.gguf'), 'a model of the architecture Qwen3ForCausalLM'],
     [path.join(fixtures, 'qwen35-f32'), 'a checkpoint without the tensor mtp.fc.weight'],
   ])('%s is refused', async (model, received) => {
     const expected =

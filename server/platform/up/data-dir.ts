@@ -16,7 +16,7 @@ export interface DataDir {
   readonly data: string;
 }
 
-/** The option `recursive` of mkdirSync never returns where the file system says ENOENT for a new folder, as /proc does. */
+/** The option `recursive` of mkdirSync never returns where the file system knows no new folder (ENOENT), as in /proc. */
 function makeFolder(folder: string): void {
   if (!fs.existsSync(path.dirname(folder))) makeFolder(path.dirname(folder));
   try {

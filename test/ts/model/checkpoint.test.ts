@@ -86,7 +86,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'no config',
     { 'config.json': null },
     'invalid_model',
-    /^config\.json: expected the file in the model directory, got none/,
+    /^config\.json: expected the file in \S+, got none/,
   ],
   ['a config that is no JSON', { 'config.json': '{' }, 'invalid_model', /^config\.json: expected JSON/],
   [
