@@ -1,6 +1,6 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
-import { EMBEDDING_FILE } from '../model/kept-embedding';
+import { EMBEDDING_FILE } from '../model/checkpoint';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
 /** The files of a repository that a model needs. */

@@ -6,8 +6,6 @@ import type { Checkpoint } from './checkpoint';
 import type { ModelConfig } from './config';
 import type { JsonObject } from './json-file';
 
-/** A safetensors file of quantized embeddings, under the names of the checkpoint. */
-export const EMBEDDING_FILE = 'embedding.capstan';
 /** Key of config.json: the quantized head is the embedding too. */
 export const TIED_HEAD = 'capstan_tied_head';
 
