@@ -15,6 +15,7 @@ export {
 } from '../ts';
 export { findReasoningFormat } from '../ts/text/reasoning';
 export { findToolCallFormat } from '../ts/text/tool-calls';
+export { makeFolder } from '../ts/make-folder';
 export { packageRoot } from '../ts/package-root';
 export { platformFolder, prebuildsOf } from '../ts/platform-package';
 export {

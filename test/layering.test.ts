@@ -162,6 +162,7 @@ describe('scripts', () => {
       'ts/benchmarks.ts',
       'ts/hub/revisions.ts',
       'ts/index.ts',
+      'ts/make-folder.ts',
       'ts/nearest.ts',
       'ts/text-limits.ts',
       'ts/thread-calls.ts',

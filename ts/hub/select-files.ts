@@ -1,5 +1,6 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
+import { EMBEDDING_FILE } from '../model/checkpoint';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
 /** The files of a repository that a model needs. */
@@ -57,8 +58,8 @@ export function selectFiles<File extends Named>(
 ): Selection<File> {
   const weights = variant === undefined ? safetensorsOf(repository, files) : [];
   if (weights.length > 0) {
-    const modules = files.filter(({ path }) => MODULE_WEIGHTS.test(path));
-    return { format: 'safetensors', quantization: null, texts: textsOf(files), weights: [...weights, ...modules] };
+    const others = files.filter(({ path }) => MODULE_WEIGHTS.test(path) || path === EMBEDDING_FILE);
+    return { format: 'safetensors', quantization: null, texts: textsOf(files), weights: [...weights, ...others] };
   }
   const { name, parts } = chooseGguf(repository, files, variant);
   const texts = files.filter(({ path }) => path === 'config.json');

@@ -4,7 +4,6 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import { type RequiredTensor, storedOrder } from './tensors';
 import { readJsonFile } from './json-file';
-import { EMBEDDING_FILE } from './kept-embedding';
 import { noMtpHead } from './mtp';
 import type { Quantization } from './quantization';
 import { type FoundTensor, resolveQuantized } from './quantized-tensor';
@@ -23,6 +22,8 @@ export interface Checkpoint {
 const SINGLE_FILE = 'model.safetensors';
 const PYTORCH_FILE = 'pytorch_model.bin';
 const INDEX_FILE = 'model.safetensors.index.json';
+/** A safetensors file of quantized embeddings, under the names of the checkpoint. `capstan quantize` writes it. */
+export const EMBEDDING_FILE = 'embedding.capstan';
 /** Names of the text model's module, in models of text and of text with images. */
 const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
 export const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };

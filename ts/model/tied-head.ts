@@ -1,7 +1,13 @@
+/**
+ * Folders of `capstan quantize` hold the embedding in 16 bits, because transformers reads no quantized one. What
+ * Capstan uses in its place is the quantized head, if both are one matrix, or a file beside the weights.
+ */
 import type { Checkpoint } from './checkpoint';
 import type { ModelConfig } from './config';
 import type { JsonObject } from './json-file';
-import { TIED_HEAD } from './kept-embedding';
+
+/** Key of config.json: the quantized head is the embedding too. */
+export const TIED_HEAD = 'capstan_tied_head';
 
 type Weights = { config: ModelConfig; checkpoint: Checkpoint };
 

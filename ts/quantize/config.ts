@@ -1,5 +1,5 @@
 import type { JsonObject } from '../model/json-file';
-import { TIED_HEAD } from '../model/kept-embedding';
+import { TIED_HEAD } from '../model/tied-head';
 import type { MatrixScheme, QuantizePlan } from './plan';
 
 interface Group {

@@ -1,4 +1,4 @@
-import { copyFile, mkdir, open, readdir, stat, writeFile } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { loadAddon } from '../addon';
 import { checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from '../checks';
@@ -6,16 +6,17 @@ import { CapstanError } from '../errors';
 import { locateModel } from '../hub/locate';
 import type { ModelInfo } from '../hub/model-info';
 import { type HubKind, HUBS } from '../hub/settings';
+import { INDEX_FILE } from '../hub/select-files';
 import { freeDiskBytes, throwIfAborted } from '../hub/system';
-import { readStoredTensors } from '../model/checkpoint';
+import { EMBEDDING_FILE, readStoredTensors } from '../model/checkpoint';
 import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
-import { EMBEDDING_FILE } from '../model/kept-embedding';
 import { DEMO_MODEL, findModel, readWeights } from '../model/model';
 import { quantizedConfig } from './config';
-import { fillFolder } from './output-folder';
+import { copyTexts, writeDurably } from './copied-files';
+import { checkOutput, fillFolder } from './output-folder';
 import { type MatrixScheme, planQuantization, type QuantizePlan } from './plan';
-import { indexOf, planShards, type Shard } from './shards';
-import { entriesOf, type PlannedTensor, ShardWriter } from './shard-writer';
+import { indexOf, planShards } from './shards';
+import { entriesOf, ShardWriter } from './shard-writer';
 
 /** Progress of {@link quantize}: of the download of the model's files, then of the new checkpoint. */
 export interface QuantizeProgress {
@@ -57,18 +58,15 @@ export interface QuantizedModel {
   path: string;
   /** Matrices that are quantized. An embedding that serves as the head counts once. */
   numMatrices: number;
-  /** Bytes of the weight files before and after. */
+  /** Bytes of the weight files of the model. */
   sourceBytes: number;
+  /** Bytes of the weight files in the folder. */
   weightBytes: number;
 }
 
 const OPTIONS = ['quantization', 'groupSize', 'maxShardBytes', 'hub', 'signal', 'onProgress', 'onDownload'];
 const GROUP_SIZES = [16, 32, 64, 128] as const;
 const DEFAULT_SHARD_BYTES = 4e9;
-/** Configuration, tokenizer, chat templates and licence. */
-const COPIED_FILES = /\.(json|jinja|model|txt|tiktoken)$|^(license|notice|readme)/i;
-const NOT_COPIED = /^config\.json$|\.index\.json$/;
-const TEMPLATES = 'additional_chat_templates';
 
 /**
  * Writes a quantized copy of a model: a directory in Hugging Face's layout with the format `pack-quantized` of
@@ -76,7 +74,7 @@ const TEMPLATES = 'additional_chat_templates';
  * loading the model with the option `quantization`, if `dtype` is the same.
  *
  * Reads one matrix after the other in pieces, so memory does not grow with the model. `out` appears when it is
- * complete.
+ * complete. If it is an empty folder already, it gets its files then, config.json last.
  * @param model As in `Engine.load`: a model directory, a name of the hub, or `demo`. Not a GGUF file, and not a model
  *   that is quantized already.
  * @param out A folder that is empty or does not exist.
@@ -88,7 +86,10 @@ export async function quantize(model: string, out: string, options: QuantizeOpti
     checkOptions(options);
     checkString('out', out);
     if (out === '') throw CapstanError.argument('out', 'the path of a folder', out);
-    const dir = await locateFolder(checkString('model', model), options);
+    checkString('model', model);
+    // Before the download, which may take hours.
+    await checkOutput(out);
+    const dir = await locateFolder(model, options);
     return await fillFolder(out, (folder) => writeModel(dir, folder, out, options));
   } catch (error) {
     throw CapstanError.from(error);
@@ -134,7 +135,7 @@ async function writeModel(dir: string, folder: string, out: string, options: Qua
   const totalBytes = all.reduce((sum, { numBytes }) => sum + numBytes, 0);
   await demandSpace(folder, out, totalBytes);
   const config = quantizedConfig(parseJsonObject(configText, 'config.json'), plan);
-  await writeFile(join(folder, 'config.json'), toJson(config, configText));
+  await writeDurably(join(folder, 'config.json'), toJson(config, configText));
   await copyTexts(dir, folder);
   let doneBytes = 0;
   const writer = new ShardWriter(files, signal, (bytes) => {
@@ -146,7 +147,7 @@ async function writeModel(dir: string, folder: string, out: string, options: Qua
   } finally {
     await writer.close();
   }
-  if (shards.length > 1) await writeIndex(folder, shards);
+  if (shards.length > 1) await writeDurably(join(folder, INDEX_FILE), `${JSON.stringify(indexOf(shards), null, 2)}\n`);
   throwIfAborted(signal, 'quantization');
   const sizes = await Promise.all(files.map(async (file) => (await stat(file)).size));
   return {
@@ -202,29 +203,6 @@ function toJson(config: JsonObject, original: string): string {
   const text = `${JSON.stringify(config, null, 2)}\n`;
   const hasOthers = /[:[,]\s*(?:-?Infinity|NaN)\b/.test(original);
   return hasOthers ? text.replace(/"(-?Infinity|NaN)"/g, '$1') : text;
-}
-
-async function copyTexts(from: string, to: string): Promise<void> {
-  const copy = async (source: string, target: string, names: RegExp): Promise<void> => {
-    const entries = await readdir(source, { withFileTypes: true });
-    for (const { name } of entries.filter((entry) => entry.isFile() || entry.isSymbolicLink()))
-      if (names.test(name) && !NOT_COPIED.test(name)) await copyFile(join(source, name), join(target, name));
-  };
-  await copy(from, to, COPIED_FILES);
-  const templates = await stat(join(from, TEMPLATES)).catch(() => undefined);
-  if (templates?.isDirectory() !== true) return;
-  await mkdir(join(to, TEMPLATES));
-  await copy(join(from, TEMPLATES), join(to, TEMPLATES), /\.jinja$/);
-}
-
-async function writeIndex(folder: string, shards: readonly Shard<PlannedTensor>[]): Promise<void> {
-  const handle = await open(join(folder, 'model.safetensors.index.json'), 'w');
-  try {
-    await handle.writeFile(`${JSON.stringify(indexOf(shards), null, 2)}\n`);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 function refusal(where: string, expected: string, received: string): CapstanError {

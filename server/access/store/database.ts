@@ -3,6 +3,7 @@ import path from 'node:path';
 import LibsqlDatabase from '#libsql';
 import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
 import pg from 'pg';
+import { makeFolder } from '../../../ts/make-folder';
 import { DISK_FULL } from '../../base/disk-full';
 import { AccessError } from '../errors';
 import { describeLocation, type DatabaseLocation } from './location';
@@ -67,7 +68,7 @@ export function cannotOpen(location: DatabaseLocation, error: unknown): AccessEr
 /** Uses a single connection, so that writers of this process never wait for each other inside SQLite. */
 function fileDialect(file: string, busyTimeoutMs: number): SqliteDialect {
   if (!fs.existsSync(file)) {
-    fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    makeFolder(path.dirname(file), 0o700);
     // SQLite would create it with wider permissions. The -wal and -shm files inherit the mode.
     fs.closeSync(fs.openSync(file, 'a', 0o600));
   }

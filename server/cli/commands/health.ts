@@ -29,7 +29,9 @@ export function addHealthCommand(program: Command, onExit: (code: number) => voi
 function healthUrl(text: string): string {
   if (!/^https?:/i.test(text) || !URL.canParse(text))
     throw new UsageError(`url: expected an http or https address such as ${DEFAULT_URL}, got '${text}'`);
-  const { pathname, search, origin } = new URL(text);
+  const { pathname, search, origin, username, password } = new URL(text);
+  if (username + password !== '')
+    throw new UsageError('url: expected an address without a user name and a password, because health needs neither');
   return pathname === '/' && search === '' ? `${origin}${DEFAULT_PATH}` : text;
 }
 

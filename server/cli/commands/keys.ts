@@ -313,8 +313,9 @@ function printSecret(io: CommandIo, flags: Flags, { key, secret }: NewKey, verb:
 }
 
 async function isNameShared(store: KeysStore, { id, name }: ApiKey): Promise<boolean> {
-  const { data } = await store.pageKeys({ search: name }, { limit: 100 });
-  return data.some((key) => key.name === name && key.id !== id);
+  // The secret is printed, so a failure of the look-up must not look like one of the command.
+  const page = await store.pageKeys({ search: name }, { limit: 100 }).catch(() => undefined);
+  return page?.data.some((key) => key.name === name && key.id !== id) === true;
 }
 
 function printKey(io: CommandIo, flags: Flags, key: ApiKey, verb: string): void {

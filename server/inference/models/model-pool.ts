@@ -295,7 +295,10 @@ export class ModelPool<E> {
     }
   }
 
-  /** Whether a model fits now, and also once `first` is loaded, so that it never delays `first`. */
+  /**
+   * Whether a model fits now, and also once `first` is loaded, so that `first` needs not wait for its memory. A load
+   * that has begun is not stopped: `first` may wait until this one ends.
+   */
   #fitsBeside(slot: Slot<E>, first: Slot<E>): boolean {
     if (!this.#isWanted(slot) || slot.isInMemory) return false;
     const others = this.#inMemory().filter((other) => other !== first);

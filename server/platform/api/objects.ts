@@ -102,6 +102,7 @@ const HubModel = {
 } as const;
 const HubToken = orNull({
   type: 'string',
+  minLength: 1,
   maxLength: 1_024,
   description:
     'Token for gated and private models. It is encrypted, kept for later pulls and never shown. null removes it',

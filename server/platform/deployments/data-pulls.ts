@@ -85,7 +85,7 @@ export async function insertPull(
   { box, options }: StoreContext,
   { tx, nowMs, rev, record }: ServiceChange,
   actor: ServiceActor,
-  request: NewPull & { owner: OwnerRef },
+  request: NewPull & { owner: OwnerRef; tokenParam?: string },
 ): Promise<string> {
   const { owner, hub = 'huggingface', visibility = 'private' } = request;
   const model = checkModelName('model', request.model);
@@ -114,7 +114,7 @@ export async function insertPull(
     source_id: id,
     hub,
     model,
-    token: sealToken(box, id, request.token ?? null),
+    token: sealToken(box, id, request.token ?? null, request.tokenParam),
     attempt: 1,
     is_filled: 0,
     done_bytes: 0,
@@ -191,21 +191,28 @@ export async function pullAgain(
  */
 export async function changeToken(
   { box }: StoreContext,
-  { tx, nowMs }: ServiceChange,
+  { tx, nowMs, record }: ServiceChange,
   actor: ServiceActor,
   sourceId: string,
   token: string | null,
+  tokenParam: string,
 ): Promise<void> {
-  const { pull } = await demandPull(tx, actor, sourceId);
+  const { source, pull } = await demandPull(tx, actor, sourceId);
   const hasFailed = pull.is_filled === 0 && !isActive(pull);
   await tx
     .updateTable('data_pulls')
     .set({
-      token: sealToken(box, sourceId, token),
+      token: sealToken(box, sourceId, token, tokenParam),
       ...(hasFailed ? { ...WAITING, attempt: pull.attempt + 1, requested_by: actor.userId, requested_at: nowMs } : {}),
     })
     .where('source_id', '=', sourceId)
     .execute();
+  const about = {
+    owner: { type: source.owner_type, id: source.owner_id },
+    target: { type: 'source', id: sourceId },
+  } as const;
+  record({ ...about, action: token === null ? 'source.token_removed' : 'source.token_set' });
+  if (hasFailed) record({ ...about, action: 'source.pulled', after: { hub: pull.hub, model: pull.model } });
 }
 
 /** Cancels a pull. What was downloaded is kept for the next one. The caller must also stop the HubPuller. */
@@ -312,10 +319,10 @@ function noQuota(): ServiceError {
   );
 }
 
-function sealToken(box: StoreContext['box'], sourceId: string, token: string | null): string | null {
-  if (token === null || token.trim() === '') return null;
+function sealToken(box: StoreContext['box'], sourceId: string, token: string | null, param = 'token'): string | null {
+  if (token === null) return null;
   if (token.length > MAX_TOKEN_CHARS || !/^[\x21-\x7e]+$/.test(token))
-    throw new ServiceError('invalid_argument', 'token: expected a token of printable ASCII characters');
+    throw new ServiceError('invalid_argument', `${param}: expected a token of printable ASCII characters`);
   return box.seal(token, tokenPurpose(sourceId));
 }
 

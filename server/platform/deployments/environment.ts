@@ -19,6 +19,8 @@ const FLAG_VARIABLES = new Set(
   ).map(({ name }) => `CAPSTAN_${name.replaceAll('-', '_').toUpperCase()}`),
 );
 
+/** Its entries name models, draft models and other files. */
+const MODEL_TABLE = 'CAPSTAN_MODELS';
 /** Names a model if its value has this field. Its other values name no file. */
 const SPECULATION = { variable: 'CAPSTAN_SPECULATIVE_CONFIG', field: 'model' };
 
@@ -33,6 +35,8 @@ export function refusedVariable(
 ): string | undefined {
   if (startCommand === null && level !== 'L2' && name === SPECULATION.variable && namesModel(value))
     return `it names a draft model, and replicas are not isolated here (level ${level})`;
+  if (startCommand === null && level !== 'L2' && name === MODEL_TABLE)
+    return `it names models and files, and replicas are not isolated here (level ${level})`;
   if (startCommand === null && FLAG_VARIABLES.has(name)) return undefined;
   if (startCommand === null && level === 'L2' && WITHIN_THE_DATA.has(name)) return undefined;
   if (OF_THE_SERVICE.test(name)) return 'the service sets it, or it loads code or files';

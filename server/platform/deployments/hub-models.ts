@@ -39,14 +39,15 @@ export async function bindHubModel(
   const model = showHubName(parseHubName(name)!);
   const wasBound = base?.bindings.find(({ mount }) => mount === base.stored.model_mount)?.source_id;
   const found = await findModel(change.tx, actor, owner, { hub, model, hasToken: typeof token === 'string' }, wasBound);
-  if (found?.owner_id === owner.id && token !== undefined) await changeToken(context, change, actor, found.id, token);
+  if (found?.owner_id === owner.id && token !== undefined)
+    await changeToken(context, change, actor, found.id, token, 'hub_token');
   const sourceId =
     found?.id ??
     (await insertPull(context, change, actor, {
       owner,
       hub,
       model,
-      ...(token === undefined ? {} : { token }),
+      ...(token === undefined ? {} : { token, tokenParam: 'hub_token' }),
       name: await freeName(change.tx, owner, model),
       visibility: owner.type === 'org' ? 'org' : 'private',
     }));

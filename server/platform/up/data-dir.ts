@@ -1,6 +1,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
-import { UsageError } from 'capstan/internal';
+import { makeFolder, UsageError } from 'capstan/internal';
 
 /**
  * The service's data folder. One running service owns it at a time. It also holds `capstan.db` (unless the database is
@@ -16,16 +16,6 @@ export interface DataDir {
   readonly data: string;
 }
 
-/** The option `recursive` of mkdirSync never returns where the file system knows no new folder (ENOENT), as in /proc. */
-function makeFolder(folder: string): void {
-  if (!fs.existsSync(path.dirname(folder))) makeFolder(path.dirname(folder));
-  try {
-    fs.mkdirSync(folder, { mode: 0o700 });
-  } catch (error) {
-    if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) throw error;
-  }
-}
-
 /** Creates missing folders, accessible to the service's user only. Throws Error with the folder and the reason. */
 export function openDataDir(dir: string): DataDir {
   const root = path.resolve(dir);
@@ -36,7 +26,7 @@ export function openDataDir(dir: string): DataDir {
     data: path.join(root, 'data'),
   };
   try {
-    for (const folder of [root, layout.logs, layout.replicas, layout.data]) makeFolder(folder);
+    for (const folder of [root, layout.logs, layout.replicas, layout.data]) makeFolder(folder, 0o700);
     fs.accessSync(root, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK);
   } catch (error) {
     throw Object.assign(new Error(`--data-dir: cannot write in ${root}: ${reasonOf(error)}`, { cause: error }), {

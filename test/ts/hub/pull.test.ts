@@ -114,6 +114,12 @@ describe('a pull', () => {
     expect(existsSync(join(cacheDir, 'models--acme--tiny/refs', commit))).toBe(false);
   });
 
+  test('takes the quantized embedding that capstan quantize writes', async () => {
+    hub.add(NAME, { ...FILES, 'embedding.capstan': 'the embedding' });
+    const { path } = await pull();
+    expect(readFileSync(join(path, 'embedding.capstan'), 'utf8')).toBe('the embedding');
+  });
+
   test('takes the modules whose folders modules.json may name', async () => {
     const modules = {
       'modules.json': '[]',

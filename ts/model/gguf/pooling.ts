@@ -94,7 +94,9 @@ function readDense(arch: string, tensors: Tensors): HeadLayer {
     throw unsupportedFile(
       `${CLASSIFIER}.weight`,
       'the layer before the classifier',
-      `none, because llama.cpp's converter leaves out the pooler of BERT. Use the model directory`,
+      arch === 'bert'
+        ? `none, because llama.cpp's converter leaves out the pooler of BERT. Use the model directory`
+        : `none. Rerankers of GGUF files run as ModernBERT and Qwen3-Reranker, this one is of ${arch}`,
     );
   const layer = denseLayer(tensors, CLASSIFIER);
   const hasNorm = tensors.has(`${CLASSIFIER_NORM}.weight`);

@@ -1174,6 +1174,8 @@ const en = {
   'event.source.created': 'Data source added',
   'event.source.deleted': 'Data source deleted',
   'event.source.pulled': 'Download of a model requested',
+  'event.source.token_set': 'Token of the hub set',
+  'event.source.token_removed': 'Token of the hub removed',
   'event.source.pull_cancelled': 'Download of a model cancelled',
   'event.source.pull_finished': 'Model downloaded',
   'event.source.pull_failed': 'Download of a model failed',

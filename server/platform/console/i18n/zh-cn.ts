@@ -1135,6 +1135,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'event.source.created': '已添加数据源',
   'event.source.deleted': '已删除数据源',
   'event.source.pulled': '已请求下载模型',
+  'event.source.token_set': '已设置模型库令牌',
+  'event.source.token_removed': '已移除模型库令牌',
   'event.source.pull_cancelled': '已取消下载模型',
   'event.source.pull_finished': '模型已下载',
   'event.source.pull_failed': '模型下载失败',

@@ -708,6 +708,9 @@ describe('the database file', () => {
       message: expect.stringContaining('a newer release of Capstan') as string,
     });
     fs.writeFileSync(`${location.file}.txt`, 'this is some text and no database at all, whatever its name may say');
+    await expect(openStore({ kind: 'file', file: '/proc/capstan/keys.db' })).rejects.toMatchObject({
+      code: 'database_error',
+    });
     await expect(openStore({ kind: 'file', file: `${location.file}.txt` })).rejects.toMatchObject({
       code: 'database_error',
       message: expect.stringContaining('keys.db.txt') as string,

@@ -50,6 +50,7 @@ test('no server', async () => {
 
 test.each([
   [['ftp://host/'], /url: expected an http or https address/],
+  [['http://user:secret@127.0.0.1/'], /url: expected an address without a user name and a password/],
   [['--timeout', '0'], /--timeout: expected seconds up to 3600, got '0'/],
 ])('%j is refused', async (args, message) => {
   await expect(health(...args)).rejects.toThrow(UsageError);

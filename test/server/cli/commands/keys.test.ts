@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import type { CommandIo } from '../../../../server/cli/commands/io';
-import { addKeysCommand } from '../../../../server/cli/commands/keys';
+import { addKeysCommand, type KeysStore, type OpenRemoteKeys } from '../../../../server/cli/commands/keys';
 import { parseDuration, parseExpiry } from '../../../../server/cli/durations';
 import { parseKey } from '../../../../server/base/key-format';
 import { databaseExists } from '../../../../server/access/store/database';
@@ -18,7 +18,7 @@ function keys(...args: string[]): Promise<{ code: number; out: string; err: stri
 }
 
 async function keysWith(
-  { env = {}, ask }: { env?: NodeJS.ProcessEnv; ask?: CommandIo['ask'] },
+  { env = {}, ask, remote }: { env?: NodeJS.ProcessEnv; ask?: CommandIo['ask']; remote?: OpenRemoteKeys },
   ...args: string[]
 ): Promise<{ code: number; out: string; err: string }> {
   const result = { code: 0, out: '', err: '' };
@@ -31,7 +31,7 @@ async function keysWith(
       result.out += text;
     },
   });
-  addKeysCommand(program, {
+  const io: CommandIo = {
     env: { CAPSTAN: '1', HOME: '/nowhere', ...env },
     ask,
     now: () => NOW_MS,
@@ -39,7 +39,8 @@ async function keysWith(
       result.out += text;
     },
     err,
-  });
+  };
+  addKeysCommand(program, io, remote);
   try {
     await program.parseAsync(['keys', ...args], { from: 'user' });
   } catch (error) {
@@ -386,6 +387,18 @@ test('a second key of one name says that commands need an ID', async () => {
   expect(first.err).not.toContain('note:');
   const { code, err } = await keys('create', '--name', 'twin');
   expect([code, err]).toEqual([0, expect.stringContaining('note: another key is called "twin" too')]);
+});
+
+test('a failure of the look for a second key of the name is none of the command', async () => {
+  const created = JSON.parse((await keys('create', '--name', 'a', '--json')).out) as { key: string };
+  const store = {
+    createKey: () => Promise.resolve({ key: { ...created, limits: {} }, secret: 'cpk_secret' }),
+    pageKeys: () => Promise.reject(new Error('the connection broke')),
+    close: () => Promise.resolve(),
+  } as unknown as KeysStore;
+  const { code, out, err } = await keysWith({ remote: () => store }, 'create', '--name', 'a', '--url', 'http://x');
+  expect({ code, out }).toEqual({ code: 0, out: 'cpk_secret\n' });
+  expect(err).not.toContain('error:');
 });
 
 test.each([

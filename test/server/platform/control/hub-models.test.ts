@@ -73,6 +73,34 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await sources()).toHaveLength(1);
   });
 
+  on('a change of the token is in the audit log, without the token', async () => {
+    await open();
+    const made = await deploy({ model: MODEL });
+    const newest = async () =>
+      (await h.store.readAudit({ limit: 20 }))
+        .filter(({ action }) => action.startsWith('source.'))
+        .map(({ action }) => action);
+    await h.store.createVersion(h.actor, made.id, { hub_token: 'hf_later' });
+    expect(await newest()).toEqual(['source.token_set', 'source.created']);
+    await failDownload('gated');
+    await h.store.createVersion(h.actor, made.id, { hub_token: null });
+    expect(await newest()).toEqual(expect.arrayContaining(['source.pulled', 'source.token_removed']));
+    expect(JSON.stringify(await h.store.readAudit({ limit: 20 }))).not.toContain('hf_later');
+  });
+
+  on('refuses a token that is none, by the name of the field', async () => {
+    await open();
+    const made = await deploy({ model: MODEL }, { hub_token: 'hf_kept' });
+    for (const token of ['', ' ', 'a b'])
+      await expect(h.store.createVersion(h.actor, made.id, { hub_token: token })).rejects.toMatchObject(
+        refused(/^hub_token: expected a token/),
+      );
+    expect((await finishDownload()).token).toBe('hf_kept');
+    await expect(deploy({ model: 'acme/other' }, { name: 'other', hub_token: ' ' })).rejects.toMatchObject(
+      refused(/^hub_token: /),
+    );
+  });
+
   on('refuses a token without a model of the hub', async () => {
     await open();
     await expect(deploy({ model: 'demo' }, { hub_token: 'hf_x' })).rejects.toMatchObject(refused(/^hub_token: /));

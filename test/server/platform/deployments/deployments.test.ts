@@ -472,6 +472,10 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
         code: 'invalid_argument',
         message: expect.stringContaining('CAPSTAN_SPECULATIVE_CONFIG cannot be set: it names a draft model'),
       });
+      const table = { CAPSTAN_MODELS: '{"a": {"model": "demo", "speculative-config": {"model": "/etc"}}}' };
+      await expect(store.createDeployment(ann, { name: 'y', env: table })).rejects.toMatchObject({
+        message: expect.stringContaining('CAPSTAN_MODELS cannot be set: it names models and files'),
+      });
       const lookUp = { CAPSTAN_SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 4}' };
       await expect(store.createDeployment(ann, { name: 'z', env: lookUp })).resolves.toBeDefined();
     });

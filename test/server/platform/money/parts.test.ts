@@ -94,6 +94,10 @@ describe('the fields of a body', () => {
         ['max_tokens', '[4,{"n":5}]'],
         ['n', 'null'],
       ]);
+    expect(fieldsOf('{"max_toKen\u017f":7,"max_token\\u017f":8,"other":1}', 3)).toEqual([
+      ['max_tokens', '7'],
+      ['max_tokens', '8'],
+    ]);
     expect(fieldsOf('{}', Infinity)).toEqual([]);
   });
 
@@ -160,6 +164,25 @@ describe('the output of a request', () => {
       model: 'a',
       maxTokens: 5,
     });
+  });
+
+  test('names that Go reads as others count too', async () => {
+    expect(await limitOf('/v1/completions', '{"max_token\u017f":9,"be\u017ft_of":4}')).toMatchObject({
+      maxTokens: 9,
+      numOutputs: 4,
+    });
+  });
+
+  test('short keys leave turns to other work', async () => {
+    let numTurns = 0;
+    let timer = setImmediate(function count() {
+      numTurns++;
+      timer = setImmediate(count);
+    });
+    const body = `{${'"":1,'.repeat(2 ** 18)}"n":1}`;
+    await limitOf('/v1/completions', body);
+    clearImmediate(timer);
+    expect(numTurns).toBeGreaterThan(15);
   });
 
   test('many prompts take little time', async () => {

@@ -432,3 +432,16 @@ test('a path that does not exist, and a file that is not GGUF, are explained', a
   const path = join(tinyModel(), 'config.json');
   await expect(load(path)).rejects.toThrow('config.json: expected a GGUF file, which starts with GGUF, got a file');
 });
+
+test.each([['qwen2', 'none. Rerankers of GGUF files run as ModernBERT and Qwen3-Reranker, this one is of qwen2']])(
+  'a reranker of %s without the layer before its classifier',
+  async (arch, message) => {
+    const path = tinyGguf({ [`${arch}.pooling_type`]: { uint32: 4 } }, (tensors) =>
+      tensors.set('cls.output.weight', { sizes: [8, 1] }),
+    );
+    await expect(load(path)).rejects.toMatchObject({
+      code: 'unsupported_model',
+      message: expect.stringContaining(message) as string,
+    });
+  },
+);
