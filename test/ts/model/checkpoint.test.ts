@@ -82,12 +82,7 @@ test('finds an untied lm_head outside of the prefix', async () => {
 });
 
 test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
-  [
-    'no config',
-    { 'config.json': null },
-    'invalid_model',
-    /^config\.json: expected the file in \S+, got none/,
-  ],
+  ['no config', { 'config.json': null }, 'invalid_model', /^config\.json: expected the file in \S+, got none/],
   ['a config that is no JSON', { 'config.json': '{' }, 'invalid_model', /^config\.json: expected JSON/],
   [
     'a config that is a list',
