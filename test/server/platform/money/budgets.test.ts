@@ -159,7 +159,9 @@ overBackends((make) => {
         { ...question(), stream: true, max_tokens: 1_000 },
         { signal: controller.signal },
       );
-      await response.body!.getReader().read();
+      // The first chunk may hold the role only.
+      const reader = response.body!.getReader();
+      for (let text = ''; !text.includes('and on'); ) text += Buffer.from((await reader.read()).value!).toString();
       controller.abort();
       await until(() => shop.running.records.length === 1);
       const { spent, open } = await shop.spent(id);
