@@ -161,7 +161,7 @@ overBackends((make) => {
       );
       // The first chunk may hold the role only.
       const reader = response.body!.getReader();
-      for (let text = ''; !text.includes('and on'); ) text += Buffer.from((await reader.read()).value!).toString();
+      for (let text = ''; !/"content":"[^"]/.test(text);) text += Buffer.from((await reader.read()).value!).toString();
       controller.abort();
       await until(() => shop.running.records.length === 1);
       const { spent, open } = await shop.spent(id);
