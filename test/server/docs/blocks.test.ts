@@ -56,7 +56,8 @@ test('JavaScript and TypeScript have no type errors', () => {
  * other program runs, because the path is empty.
  */
 const RECORDER = `
-capstan() { builtin printf '%s\\0' "$@" >> "$CALLS"; builtin printf '\\n\\0' >> "$CALLS"; builtin printf recorded; }
+# One write, because a command in the background runs at the same time as the next.
+capstan() { builtin printf '%s\\0' "$@" $'\\n' >> "$CALLS"; builtin printf recorded; }
 npx() { "$@"; }
 curl() { :; }
 sleep() { :; }

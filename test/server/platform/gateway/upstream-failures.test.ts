@@ -186,7 +186,7 @@ describe('without a fallback', () => {
     [403, 502, 'upstream_unavailable'],
     [302, 502, 'upstream_unavailable'],
   ])('the status %i becomes %i', async (code, shown, error) => {
-    const { url } = await start(status(code, `{"error":{"message":"key ${SECRET}"}}`, { Location: '/x' }));
+    const { url } = await startUpstream(status(code, `{"error":{"message":"key ${SECRET}"}}`, { Location: '/x' }));
     const response = await post(url, { model: 'x' });
     const text = await response.text();
     expect([response.status, errorOf(text).code]).toEqual([shown, error]);
