@@ -38,11 +38,14 @@ function packCapstan() {
     (name) => !/\.(py|ts|jsonl)$|^__/.test(name),
   );
   packLibsql(path.join(folder, 'dist', 'libsql'));
+  const exports = withoutTypes(manifest.exports, ['./internal', './internal/cli']);
+  keepReachableTypes(folder, exports);
   const { otpauth: _otpauth, 'openid-client': _openidClient, ...dependencies } = manifest.dependencies;
   write(folder, {
     name: 'capstan',
     description: manifest.description,
-    ...pick([...SHARED_FIELDS, 'main', 'types', 'exports', 'bin']),
+    ...pick([...SHARED_FIELDS, 'main', 'types', 'bin']),
+    exports,
     imports: { '#service': '@capstan/service', '#libsql': './dist/libsql/index.js' },
     dependencies,
     optionalDependencies: Object.fromEntries(Object.keys(TARGETS).map((target) => [`@capstan/${target}`, version])),
@@ -54,6 +57,37 @@ function packCapstan() {
     },
   });
   return folder;
+}
+
+/** Only `@capstan/service` imports these entries, when it runs. */
+function withoutTypes(exports, names) {
+  return { ...exports, ...Object.fromEntries(names.map((name) => [name, exports[name].default])) };
+}
+
+/** Removes the declaration files that the types of no entry refer to: most of those of the server. */
+function keepReachableTypes(folder, exports) {
+  const reached = new Set();
+  const visit = (file) => {
+    if (reached.has(file)) return;
+    reached.add(file);
+    for (const [, name] of fs.readFileSync(file, 'utf8').matchAll(/(?:from |import\()['"](\.[^'"]*)['"]/g)) {
+      const target = path.resolve(path.dirname(file), name);
+      const found = [
+        `${target}.d.ts`,
+        path.join(target, 'index.d.ts'),
+        target.replace(/\.js$/, '.d.ts'),
+        target.replace(/\.mjs$/, '.d.mts'),
+      ].find((candidate) => /\.d\.m?ts$/.test(candidate) && fs.existsSync(candidate));
+      if (found === undefined) throw new Error(`${file}: found no declarations of ${name}`);
+      visit(found);
+    }
+  };
+  for (const { import: ofImport, require: ofRequire } of Object.values(exports))
+    for (const entry of [ofImport, ofRequire]) if (entry !== undefined) visit(path.join(folder, entry.types));
+  for (const name of fs.readdirSync(path.join(folder, 'dist'), { recursive: true })) {
+    const file = path.join(folder, 'dist', name);
+    if (/\.d\.m?ts$/.test(name) && !reached.has(file)) fs.rmSync(file);
+  }
 }
 
 /**
