@@ -6,7 +6,7 @@ import type { ModelInfo } from './hub/model-info';
 import type { ModelTask } from './pooling';
 import { type HubKind, HUBS } from './hub/settings';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
-import { resolveSpeculation, type SpeculativeOptions } from './speculation';
+import { QUANTIZATIONS, resolveSpeculation, type SpeculativeOptions } from './speculation';
 import { findReasoningFormat } from './text/reasoning';
 import { findToolCallFormat } from './text/tool-calls';
 
@@ -188,7 +188,6 @@ export interface LibraryOptions {
 const DEFAULT_DISK_BYTES = 10 * 2 ** 30;
 const TASKS = ['generate', 'embed', 'score'] as const;
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
-const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
 const ISAS = [
   'auto',
   'portable',

@@ -37,7 +37,8 @@ type Method = NonNullable<SpeculativeOptions['method']>;
 const MAX_TOKENS = 64;
 const DEFAULT_LOOKUP = 5;
 const METHODS = ['ngram', 'draft_model', 'mtp'] as const;
-const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
+/** Of weights at load. */
+export const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
 /** The options of one method only. */
 const OWN_OPTIONS = {
   model: 'draft_model',

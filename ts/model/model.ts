@@ -63,7 +63,7 @@ export async function readWeights(
   { task = 'auto', name, mtp = false }: Pick<ModelOverrides, 'task' | 'name' | 'mtp'> = {},
 ): Promise<ModelWeights> {
   const { path, gguf } = await findModel(modelPath);
-  const weights = gguf === undefined ? await readFolder(path, task, mtp) : await readGguf(gguf, task, mtp);
+  const weights = gguf === undefined ? await readFolder(path, task, mtp) : await readGgufModel(gguf, task, mtp);
   return { name: name ?? nameOf(modelPath, path), ...weights };
 }
 
@@ -82,7 +82,7 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
   const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto', mtp = false } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
   const [weights, text] = await Promise.allSettled([
-    gguf === undefined ? readFolder(path, task, mtp) : readGguf(gguf, task, mtp),
+    gguf === undefined ? readFolder(path, task, mtp) : readGgufModel(gguf, task, mtp),
     openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
   ]);
   if (weights.status === 'rejected') {
@@ -134,10 +134,6 @@ async function checkPath(path: string, modelPath: string): Promise<void> {
     expected,
     received,
   });
-}
-
-async function readGguf(path: string, task: 'auto' | ModelTask, mtp: boolean): Promise<Omit<ModelWeights, 'name'>> {
-  return readGgufModel(path, task, mtp);
 }
 
 async function readFolder(
