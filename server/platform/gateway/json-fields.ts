@@ -19,7 +19,7 @@ const MAX_KEPT_BYTES = 1_026;
 const MAX_FIELDS = 1_000;
 /** A search for the end of a longer string takes less time than a loop. */
 const SHORT_STRING_BYTES = 32;
-/** Bytes that are read before other work gets a turn: less than 5 ms, even of nothing but short keys. */
+/** Bytes that are read before other work gets a turn: a few milliseconds, even if all keys are short. */
 const TURN_BYTES = 2 ** 16;
 
 /** Where the scanner is. */
