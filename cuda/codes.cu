@@ -150,10 +150,6 @@ Scales scales_of_record(const RowCodes& row, const DeviceCodes& codes, const Dep
 
 }  // namespace
 
-int quantized_bits(WeightFormat format) {
-  return format == WeightFormat::kInt8 ? 8 : format == WeightFormat::kInt4 ? 4 : 0;
-}
-
 uint32_t minus_zero_bits(FloatType type, int bits, int zero) {
   if (type == FloatType::kBf16 && bits == 8) return float_bits(-8388608.0f - static_cast<float>(zero));
   const uint16_t value = type == FloatType::kBf16 ? float_to_bf16(-128.0f - static_cast<float>(zero))

@@ -11,9 +11,6 @@
 
 namespace capstan::cuda {
 
-// Returns the bits that a matrix is quantized to at load, or 0.
-int quantized_bits(WeightFormat format);
-
 // Returns the layout of a matrix that is kept in codes, without the arrays. Nothing: it is decoded, because it is not
 // quantized, its tensors are not alike, or its groups do not lie at multiples of 16 columns of each part.
 std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit& split, FloatType type);

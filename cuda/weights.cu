@@ -5,6 +5,7 @@
 
 #include "cuda/codes.h"
 #include "native/backend/panel_reader.h"
+#include "native/backend/row_quantizer.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -55,43 +56,6 @@ void upload_panels(CudaMatrix& matrix, size_t panel_bytes, Uploader& uploader, c
     if (progress) progress(bytes_read);
   }
 }
-
-// Reads rows and quantizes them.
-class RowQuantizer {
- public:
-  RowQuantizer(const MatrixSource& source, GroupQuantizer quantize_group)
-      : quantize_group_(quantize_group),
-        bits_(quantized_bits(source.format)),
-        groups_(load_groups_of(bits_, source.slices[0])),
-        whole_(with_whole_groups(source, groups_.group_size)),
-        share_(static_cast<double>(source.slices[0].num_cols) / static_cast<double>(whole_.slices[0].num_cols)) {
-    row_.first_col = groups_.first_block_col;
-  }
-  const QuantGroups& groups() const { return groups_; }
-  // Calls use(lane, row) for each row of a panel. Returns the bytes of the source that it read.
-  template <class Use>
-  int64_t read(int64_t panel, const Use& use) {
-    const int64_t cols = whole_.slices[0].num_cols;
-    int64_t bytes_read = 0;
-    const auto* values = reinterpret_cast<const float*>(reader_.read(whole_, panel, DType::kF32, cols, bytes_read));
-    for (int lane = 0; lane < kPanelFeatures; ++lane) {
-      quantize_groups(
-          values + lane * cols, cols, groups_.group_size, whole_.slices[0].tensor->name, row_,
-          [&](const float* group, int count, uint8_t* codes) { return quantize_group_(group, count, bits_, codes); });
-      use(lane, row_);
-    }
-    return static_cast<int64_t>(static_cast<double>(bytes_read) * share_);
-  }
-
- private:
-  GroupQuantizer quantize_group_;
-  int bits_;
-  QuantGroups groups_;
-  MatrixSource whole_;  // a group that the end of a slice cuts has the scale of all its values
-  double share_;        // of the columns that are the source's
-  PanelReader reader_;
-  QuantRow row_;
-};
 
 // Weights as 16-bit floats.
 void upload_floats(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix, Uploader& uploader,

@@ -4,6 +4,10 @@
 
 namespace capstan {
 
+int quantized_bits(WeightFormat format) {
+  return format == WeightFormat::kInt8 ? 8 : format == WeightFormat::kInt4 ? 4 : 0;
+}
+
 int default_group_size(int bits, int64_t cols) {
   const int largest = bits == 8 ? kMaxQuantGroup : kMaxQuantGroup / 2;
   for (int size = largest; size >= kMinQuantGroup; size /= 2)

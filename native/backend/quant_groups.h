@@ -20,6 +20,8 @@ struct QuantGroups {
   int64_t first_block_col = 0;  // the first column's index in its block
 };
 
+// Returns the bits that a matrix is quantized to at load, or 0.
+int quantized_bits(WeightFormat format);
 // Returns the columns that share a scale when weights are quantized to `bits` (4 or 8): the largest of 128 (64 with 4
 // bits) to 16 that divides `cols`, or 128 (64) with a shorter last group.
 int default_group_size(int bits, int64_t cols);

@@ -4,7 +4,6 @@
 
 #include "native/base/error.h"
 #include "native/engine/weight_formats.h"
-#include "native/model/rope.h"
 
 namespace capstan {
 namespace {
@@ -138,13 +137,6 @@ double weight_work(const ModelSpec& spec, const TensorTable& tensors, int64_t we
   const double bytes_per_weight =
       static_cast<double>(weight_bytes) / static_cast<double>(std::max<int64_t>(1, num_elements(tensors)));
   return weights_per_token(spec) * bytes_per_weight;
-}
-
-void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables) {
-  for (size_t i = 0; i < tables.size(); ++i) {
-    tables[i].values = make_rope_table(spec.ropes[i], max_model_len);
-    tables[i].query_scales = make_query_scales(spec.ropes[i], max_model_len);
-  }
 }
 
 }  // namespace capstan

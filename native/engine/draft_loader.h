@@ -57,7 +57,4 @@ void check_weights_fit(int64_t target_bytes, int64_t draft_bytes, int64_t availa
 // Returns the bytes of weights that a step with one token reads. An estimate.
 double weight_work(const ModelSpec& spec, const TensorTable& tensors, int64_t weight_bytes);
 
-// Fills the tables of a model with a context of `max_model_len`.
-void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables);
-
 }  // namespace capstan

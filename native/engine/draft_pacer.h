@@ -10,24 +10,31 @@ constexpr double kRowCost = 0.13;
 // What one more draft of an MTP head adds to it: a row, and a layer and the LM head of a model of 24 layers and more.
 constexpr double kMtpDraftCost = 0.2;
 
+// Returns the number of drafts with the most tokens per time. The i-th draft holds when all before it do. `accuracy`:
+// the share of drafts that hold if those before them do. `draft_cost`: what one more draft adds to the time of a step,
+// as a share of a step without drafts.
+inline int best_num_drafts(int max_drafts, double accuracy, double draft_cost) {
+  int best = 0;
+  double best_rate = 1, probability = 1, num_expected = 1;
+  for (int count = 1; count <= max_drafts; ++count) {
+    probability *= accuracy;
+    num_expected += probability;
+    const double rate = num_expected / (1 + draft_cost * count);
+    if (rate < best_rate) break;
+    best = count;
+    best_rate = rate;
+  }
+  return best;
+}
+
 class DraftPacer {
  public:
-  // `draft_cost`: what one more draft adds to the time of a step, as a share of a step without drafts.
+  // `draft_cost`: as in best_num_drafts.
   DraftPacer(int max_drafts, double draft_cost) : max_drafts_(max_drafts), draft_cost_(draft_cost) {}
 
-  // Returns the number with the most tokens per time. The i-th draft holds when all before it do. While none is worth
-  // it, one draft now and then shows whether that has changed.
+  // While no draft is worth its time, one now and then shows whether that has changed.
   int num_proposed() const {
-    int best = 0;
-    double best_rate = 1, probability = 1, num_expected = 1;
-    for (int count = 1; count <= max_drafts_; ++count) {
-      probability *= accuracy_;
-      num_expected += probability;
-      const double rate = num_expected / (1 + draft_cost_ * count);
-      if (rate < best_rate) break;
-      best = count;
-      best_rate = rate;
-    }
+    const int best = best_num_drafts(max_drafts_, accuracy_, draft_cost_);
     return best == 0 && num_tokens_without_ >= kProbeInterval ? 1 : best;
   }
 

@@ -400,7 +400,7 @@ int64_t EngineLoader::weight_bytes() const {
 EngineInfo EngineLoader::make_info() const {
   EngineInfo info;
   info.backend = backend_info_.name;
-  info.isa = backend_info_.isa;
+  info.isa = backend(0).info().isa;  // the weights may have changed it
   info.num_threads = group_.num_threads;
   info.world_size = request_.device.world_size;
   info.quantization = request_.quantization;

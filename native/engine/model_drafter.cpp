@@ -10,7 +10,6 @@ ModelDrafter::ModelDrafter(const SpeculationOptions& speculation, const DraftMod
                            const BlockManager& blocks, MaskGate& gate)
     : StepDrafter(speculation, options.draft_cost, {blocks.num_groups() - options.num_kv_groups, options.num_kv_groups},
                   blocks, *options.runner, gate),
-      max_drafts_(speculation.num_tokens),
       options_(options) {}
 
 bool ModelDrafter::can_draft(const ScheduledSequence& scheduled) const {

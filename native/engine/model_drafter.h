@@ -38,7 +38,6 @@ class ModelDrafter final : public StepDrafter {
   void run_followed();
   void fill_inputs(Batch& batch) const;
 
-  const int max_drafts_;
   const DraftModelOptions options_;
   Batch followed_;
 };

@@ -32,19 +32,7 @@ void NgramIndex::update(std::span<const int32_t> token_ids, int num_given) {
 }
 
 int NgramIndex::num_proposed() const {
-  if (match_ == 0) return 0;
-  // The number with the most tokens per time. The i-th token comes true when all before it do.
-  int best = 0;
-  double best_rate = 1, probability = 1, num_expected = 1;
-  for (int count = 1; count <= options_.num_tokens; ++count) {
-    probability *= accuracy_;
-    num_expected += probability;
-    const double rate = num_expected / (1 + kRowCost * count);
-    if (rate < best_rate) break;
-    best = count;
-    best_rate = rate;
-  }
-  return best;
+  return match_ == 0 ? 0 : best_num_drafts(options_.num_tokens, accuracy_, kRowCost);
 }
 
 void NgramIndex::propose(std::span<const int32_t> token_ids, int count, std::vector<int32_t>& out) const {

@@ -9,9 +9,9 @@ namespace capstan {
 StepDrafter::StepDrafter(const SpeculationOptions& speculation, double draft_cost, KvGroupRange kv_groups,
                          const BlockManager& blocks, StepRunner& runner, MaskGate& gate)
     : Drafter(gate),
+      max_drafts_(speculation.num_tokens),
       kv_groups_(kv_groups),
       blocks_(blocks),
-      max_drafts_(speculation.num_tokens),
       draft_cost_(draft_cost),
       runner_(runner),
       trials_(static_cast<size_t>(speculation.max_step_tokens)) {

@@ -39,6 +39,7 @@ class StepDrafter : public Drafter {
   void run(Batch& batch);
   Batch& batch() { return batch_; }
 
+  const int max_drafts_;
   const KvGroupRange kv_groups_;
   const BlockManager& blocks_;
 
@@ -47,7 +48,6 @@ class StepDrafter : public Drafter {
   void take_drafts();
   void end_trials();
 
-  const int max_drafts_;
   const double draft_cost_;
   StepRunner& runner_;
   std::vector<std::optional<DraftTrial>> trials_;  // by wish; none between two calls of draft

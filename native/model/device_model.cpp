@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "native/model/rope.h"
 #include "native/model/weights.h"
 
 namespace capstan {
@@ -99,6 +100,13 @@ void merge_kv_groups(DeviceModel& model) {
     layer.kv_layer = num_layers++;
   }
   model.kv_groups = {{0, num_layers}};
+}
+
+void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables) {
+  for (size_t i = 0; i < tables.size(); ++i) {
+    tables[i].values = make_rope_table(spec.ropes[i], max_model_len);
+    tables[i].query_scales = make_query_scales(spec.ropes[i], max_model_len);
+  }
 }
 
 }  // namespace capstan

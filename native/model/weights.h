@@ -67,6 +67,8 @@ struct ShardPlan {
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
+// Fills the tables of a model with a context of `max_model_len`, which make_device_model leaves empty.
+void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables);
 
 // Puts all layers into one KV group, in which no block is freed, for a backend without KV groups. Does nothing when the
 // layers differ in shape or share keys and values, which such a backend refuses.

@@ -34,7 +34,8 @@ inline Request random_request(std::mt19937& random) {
   return request;
 }
 
-inline std::vector<Answer> answers_of(const LoadRequest& load, bool is_concurrent, EngineStats* stats = nullptr) {
+inline std::vector<Answer> answers_of(const LoadRequest& load, bool is_concurrent, EngineStats* stats = nullptr,
+                                      Request (*make_request)(std::mt19937& random) = random_request) {
   Session session(load);
   std::mt19937 random(21);
   std::vector<Answer> answers;
@@ -45,7 +46,7 @@ inline std::vector<Answer> answers_of(const LoadRequest& load, bool is_concurren
     open.clear();
   };
   for (int i = 0; i < 24; ++i) {
-    open.push_back(session.submit(random_request(random)));
+    open.push_back(session.submit(make_request(random)));
     if (!is_concurrent) collect();
   }
   collect();

@@ -254,6 +254,10 @@ TEST(cuda_wgmma_engine_answers_like_mma) {
   Session fast(request);
   EXPECT_EQ(fast.info().isa, std::string("wgmma"));
   EXPECT(fast.wait(fast.submit(prompt, 4)).token_ids == plain.wait(plain.submit(prompt, 4)).token_ids);
+  // Products with codes have no such kernels.
+  LoadRequest quantized = request;
+  quantized.quantization = Quantization::kInt8;
+  EXPECT_EQ(Session(quantized).info().isa, std::string("mma"));
   // The code for the device is PTX of an older architecture.
   cuda_host::set_ptx_version(80);
   EXPECT_EQ(Session(request).info().isa, std::string("mma"));

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "native/base/hash.h"
+#include "test/native/draft_answers.h"
 #include "test/native/picking_engine.h"
 #include "test/native/tiny_model.h"
 
@@ -354,35 +355,16 @@ Request random_model_request(std::mt19937& random) {
   return request;
 }
 
-std::vector<Answer> model_answers(LoadRequest load, bool is_concurrent, EngineStats* stats = nullptr) {
-  Session session(load);
-  std::mt19937 random(21);
-  std::vector<Answer> answers;
-  std::vector<RequestId> open;
-  const auto collect = [&] {
-    for (const RequestId id : open)
-      answers.push_back(session.wait(id));
-    open.clear();
-  };
-  for (int i = 0; i < 24; ++i) {
-    open.push_back(session.submit(random_model_request(random)));
-    if (!is_concurrent) collect();
-  }
-  collect();
-  if (stats != nullptr) *stats = session.engine().stats();
-  return answers;
-}
-
 void compare_with_plain(const TinyModel& model, const std::function<void(LoadRequest&)>& change) {
   LoadRequest load = model.request();
   load.has_prefix_cache = false;
-  const std::vector<Answer> plain = model_answers(load, false);
+  const std::vector<Answer> plain = testing::answers_of(load, false, nullptr, random_model_request);
   load = model.request();
   load.speculation = {.num_tokens = 4, .max_ngram = 3, .min_ngram = 1};
   change(load);
   for (const bool is_concurrent : {false, true}) {
     EngineStats stats;
-    testing::expect_same(model_answers(load, is_concurrent, &stats), plain, "speculation");
+    testing::expect_same(testing::answers_of(load, is_concurrent, &stats, random_model_request), plain, "speculation");
     EXPECT(num_accepted(stats) > 0 && num_accepted(stats) < stats.num_draft_tokens);
   }
 }

@@ -112,15 +112,9 @@ void score_code_rows(int rows, const uint32_t* q, const float* q_scales, int ste
 void value_code_rows(int rows, const uint32_t* weights, const float* scales, int begin, int end,
                      const TileGroups& groups, Ahead* ahead, int v_dim, float* out) {
   with_rows(rows, [&]<int R>() {
-    constexpr int P = attention_panels(R);
-    int dim = 0;
-    for (; dim + P * 16 <= v_dim; dim += P * 16)
+    for_dims<R>(v_dim, [&]<int P>(int dim) {
       value_code_tile<R, P>(weights, scales, begin, end, groups, ahead, dim, v_dim, out + dim);
-    if constexpr (P > 2)
-      for (; dim + 32 <= v_dim; dim += 32)
-        value_code_tile<R, 2>(weights, scales, begin, end, groups, ahead, dim, v_dim, out + dim);
-    for (; dim < v_dim; dim += 16)
-      value_code_tile<R, 1>(weights, scales, begin, end, groups, ahead, dim, v_dim, out + dim);
+    });
   });
 }
 

@@ -174,20 +174,27 @@ void score_rows(int rows, const uint32_t* q, int steps, const TileGroups& groups
   });
 }
 
+// Calls call.template operator()<P>(dim) for tiles of P * 16 dimensions from `dim` on, with the most that R rows allow.
+template <int R, class Call>
+[[gnu::always_inline]] inline void for_dims(int v_dim, Call call) {
+  constexpr int P = attention_panels(R);
+  int dim = 0;
+  for (; dim + P * 16 <= v_dim; dim += P * 16)
+    call.template operator()<P>(dim);
+  if constexpr (P > 2)
+    for (; dim + 32 <= v_dim; dim += 32)
+      call.template operator()<2>(dim);
+  for (; dim < v_dim; dim += 16)
+    call.template operator()<1>(dim);
+}
+
 template <class S>
 void value_rows(int rows, const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
                 int v_dim, float* out) {
   if (begin >= end) return;
   with_rows(rows, [&]<int R>() {
-    constexpr int P = attention_panels(R);
-    int dim = 0;
-    for (; dim + P * 16 <= v_dim; dim += P * 16)
-      value_tile<S, R, P>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-    if constexpr (P > 2)
-      for (; dim + 32 <= v_dim; dim += 32)
-        value_tile<S, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-    for (; dim < v_dim; dim += 16)
-      value_tile<S, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+    for_dims<R>(
+        v_dim, [&]<int P>(int dim) { value_tile<S, R, P>(weights, begin, end, groups, ahead, dim, v_dim, out + dim); });
   });
 }
 

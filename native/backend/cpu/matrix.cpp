@@ -9,6 +9,7 @@
 #include "native/backend/cpu/kernels.h"
 #include "native/backend/cpu/quant_matrix.h"
 #include "native/backend/panel_reader.h"
+#include "native/backend/row_quantizer.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -37,8 +38,7 @@ void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
 
 // Returns the groups of a matrix that is kept quantized.
 std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
-  if (source.format == WeightFormat::kInt8) return load_groups_of(8, source.slices[0]);
-  if (source.format == WeightFormat::kInt4) return load_groups_of(4, source.slices[0]);
+  if (const int bits = quantized_bits(source.format); bits > 0) return load_groups_of(bits, source.slices[0]);
   if (source.format != WeightFormat::kFile) return std::nullopt;
   const QuantGroups groups = file_groups(source.slices[0]);
   return groups.type.bits == 0 ? std::nullopt : std::optional(groups);
@@ -48,11 +48,11 @@ std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
 class PanelPacker {
  public:
   PanelPacker(const MatrixSource& source, const CpuKernels& kernels, CpuMatrix& matrix)
-      : source_(source), kernels_(kernels), matrix_(matrix) {
-    if (source.format != WeightFormat::kInt8 && source.format != WeightFormat::kInt4) return;
-    groups_ = *quant_groups(source);
-    whole_ = with_whole_groups(source, groups_.group_size);
-    row_.first_col = groups_.first_block_col;
+      : source_(source), matrix_(matrix) {
+    if (quantized_bits(source.format) == 0) return;
+    quantizer_.emplace(source, [&kernels](const float* values, int count, int bits, uint8_t* codes) {
+      return kernels.quantize_group({values, count, bits, codes});
+    });
   }
 
   // Returns the bytes read from the files.
@@ -60,33 +60,19 @@ class PanelPacker {
     int64_t bytes = 0;
     const QuantWeights& quant = matrix_.quant;
     char* to = matrix_.data.as<char>() + panel * quant.panel_bytes;
-    if (quant.type.bits == 0) {
+    const auto pack_row = [&](int lane, const QuantRow& row) { pack_quantized_row(row, quant, lane, to); };
+    if (quantizer_) return quantizer_->read(panel, pack_row);
+    if (quant.type.bits == 0)
       pack_panel(reader_.read(source_, panel, matrix_.dtype, matrix_.padded_k, bytes), matrix_, panel);
-    } else if (source_.format == WeightFormat::kFile) {
-      const auto pack_row = [&](int lane, const QuantRow& row) { pack_quantized_row(row, quant, lane, to); };
+    else
       reader_.read_quantized(source_, panel, pack_row, bytes);
-    } else {
-      const int64_t cols = whole_.slices[0].num_cols;
-      int64_t whole_bytes = 0;
-      const auto* rows = reinterpret_cast<const float*>(reader_.read(whole_, panel, DType::kF32, cols, whole_bytes));
-      bytes = whole_bytes * source_.slices[0].num_cols / cols;
-      for (int lane = 0; lane < kPanelFeatures; ++lane) {
-        quantize_values(rows + lane * cols, cols, quant.type.bits, groups_.group_size, kernels_,
-                        source_.slices[0].tensor->name, row_);
-        pack_quantized_row(row_, quant, lane, to);
-      }
-    }
     return bytes;
   }
 
  private:
   const MatrixSource& source_;
-  const CpuKernels& kernels_;
   CpuMatrix& matrix_;
-  // To quantize at load: a group that the end of the slice cuts has the scale of all its values.
-  MatrixSource whole_;
-  QuantGroups groups_;
-  QuantRow row_;
+  std::optional<RowQuantizer> quantizer_;  // for weights that are quantized at load
   PanelReader reader_;
 };
 
