@@ -33,7 +33,10 @@ export function Menu({
     if (!isOpen) return undefined;
     if (!isUp) placeBelow(list.current, opener.current);
     entries(root.current)[0]?.focus({ preventScroll: true });
-    const scrolled = () => setOpen(false);
+    // A list that scrolls elsewhere, such as a live log, does not move the button.
+    const scrolled = (event: Event) => {
+      if (event.target instanceof Node && event.target.contains(root.current)) setOpen(false);
+    };
     const outside = (event: Event) => {
       if (event.target instanceof Node && root.current?.contains(event.target) === false) setOpen(false);
     };

@@ -13,7 +13,8 @@ const source = join(root, 'server/platform/console');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 /** Folder for screenshots. No screenshots are taken if it is not set. */
 const pictures = process.env.CONSOLE_PICTURES;
-const TIMEOUT_MS = 100_000;
+/** Below the time limit of a test, so that the step that waited is reported. */
+const TIMEOUT_MS = 50_000;
 const POLL_MS = 20;
 
 /** The Chromium in CHROMIUM_PATH or in PATH, or undefined if there is none. */
@@ -116,6 +117,15 @@ export class ConsolePage {
     for (const end = performance.now() + TIMEOUT_MS; !(await this.page.evaluate<boolean>(expression));) {
       if (performance.now() > end) throw new Error(`never true: ${expression}`);
       await delay(POLL_MS);
+    }
+  }
+
+  /** Waits for a call of the page to a path that ends in `suffix`. */
+  async sent(method: string, suffix: string): Promise<FakeService['calls'][number]> {
+    for (const end = performance.now() + TIMEOUT_MS; ; await delay(POLL_MS)) {
+      const call = this.service.calls.find(({ method: m, path }) => m === method && path.endsWith(suffix));
+      if (call !== undefined) return call;
+      if (performance.now() > end) throw new Error(`never called: ${method} ${suffix}`);
     }
   }
 

@@ -149,9 +149,8 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.goto(`/deployments/${id('dep', 1)}/versions/new`);
     await page.getByLabel('Canary share').fill('10');
     await page.getByRole('button', { name: 'Roll out', exact: false }).last().click();
-    await page.getByRole('heading', { level: 1 }).waitFor();
-    const sent = service.calls.find(({ method, path }) => method === 'POST' && path.endsWith('/versions'));
-    expect(sent?.body).toMatchObject({ canary: { percent: 10 } });
+    const sent = await tab.sent('POST', '/versions');
+    expect(sent.body).toMatchObject({ canary: { percent: 10 } });
     await tab.close();
   });
 
@@ -565,6 +564,8 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     expect(service.calls.some(({ path }) => path.endsWith('/logs/follow'))).toBe(true);
     expect(await page.evaluate('document.cookie')).toBe('');
     await page.getByRole('button', { name: 'Account menu' }).or(page.locator('.account-button')).first().click();
+    // A live log that scrolls does not close the menu.
+    await page.evaluate(`document.querySelector('.log-lines').dispatchEvent(new Event('scroll'))`);
     await page.getByRole('menuitem', { name: 'Sign out' }).click();
     await page.getByLabel('Email').waitFor();
     expect(await page.evaluate(`localStorage.getItem('capstan.session')`)).toBeNull();
