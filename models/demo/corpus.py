@@ -6,11 +6,16 @@ import json
 import random
 import re
 
+import chinese
 import facts
+import features
 import tools as tool_box
 import words as w
 from memory import filler, lookup, plain_fact, recall
-from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, final_talk, late_talk, small_talk, user
+from exchange import Exchange, assistant, user
+from reworded import QUESTIONS
+from skills import DRAWS, NEWER, SMALL, arithmetic, beyond, draw, final_talk, late_talk, newest_talk, small_talk
+from sums import sums
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -24,8 +29,8 @@ def without_tool(rng, names):
         return beyond(rng, WEATHER_ASKS)
     if roll < 0.3:
         return beyond(rng, POEM_ASKS)
-    skill = rng.choice(["capstan", "itself", "greeting", "copy", "count", "json", "arithmetic"])
-    if skill == "arithmetic" and re.search("calc|eval|comput|math|add|sum|plus|mult|times|product", names):
+    skill = rng.choice(["capstan", "itself", "greeting", "copy", "count", "json", "arithmetic", "features", "sums", "chinese"])
+    if skill in ("arithmetic", "sums") and re.search("calc|eval|comput|math|add|sum|plus|mult|times|product", names):
         skill = "greeting"
     return DRAWS[skill](rng)
 
@@ -88,9 +93,11 @@ def system_prompt(rng):
 
 def chat(rng, stage=0, long=False):
     """One chat of the training set: its messages and tools. The later stages bring more of what is learned last."""
-    talk = (small_talk, late_talk, final_talk)[stage]
+    talk = (small_talk, late_talk, final_talk, newest_talk)[stage]
     if long:
         messages, given = long_chat(rng, talk)
+    elif stage == 3:
+        messages, given = newest_chat(rng)
     elif stage == 2:
         messages, given = final_chat(rng)
     elif stage == 1:
@@ -137,6 +144,19 @@ def final_chat(rng):
     return tool_chat(rng, requests=(2, 3, 4), narrow=True)
 
 
+def newest_chat(rng):
+    kind = rng.random()
+    if kind < 0.54:
+        return talk_chat(rng, newest_talk, rng.choice([1, 2, 3, 4])), []
+    if kind < 0.66:
+        return talk_chat(rng, lambda r: (arithmetic if r.random() < 0.25 else sums)(r), rng.randint(4, 12)), []
+    if kind < 0.76:
+        return draw(rng, lambda r: recall(r, untold=0.3)).messages, []
+    if kind < 0.84:
+        return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
+    return tool_chat(rng, requests=(2, 3, 4), narrow=True)
+
+
 def talk_chat(rng, talk, exchanges):
     return [m for _ in range(exchanges) for m in draw(rng, talk).messages]
 
@@ -161,7 +181,7 @@ def with_system(exchange):
 def held_out_cases(seed, per_skill):
     """The evaluation set: single exchanges, and tools and recall in their chats."""
     cases = []
-    for skill in (*SMALL, "recall", "lookup", "lookup-long", "tools", "results", "no-tool"):
+    for skill in (*SMALL, "recall", "lookup", "lookup-long", "tools", "results", "no-tool", *NEWER):
         rng, seen = random.Random(f"{seed}-{skill}"), set()
         while len(seen) < per_skill:
             case = held_out_case(rng, skill)
@@ -169,7 +189,16 @@ def held_out_cases(seed, per_skill):
             if key not in seen:
                 seen.add(key)
                 cases.append(case)
-    return cases
+    return cases + [reworded_case(question) for question in QUESTIONS]
+
+
+def reworded_case(question):
+    """A question in words that the corpus does not have."""
+    start, is_chinese = QUESTIONS[question], bool(re.search("[一-鿿]", question))
+    tables = (*chinese.TABLES[:3], [[chinese.BEYOND]]) if is_chinese else (facts.CAPSTAN, facts.ITSELF, facts.GREETINGS, features.FEATURES, [[facts.BEYOND]])
+    [answer] = [row[0] for table in tables for row in table if row[0].startswith(start)] or [start]
+    skill = "reworded-chinese" if is_chinese else "reworded"
+    return {"skill": skill, "judge": "text", "messages": [user(question)], "tools": [], "expected": answer}
 
 
 def held_out_case(rng, skill):
@@ -178,6 +207,8 @@ def held_out_case(rng, skill):
         drawn = tool_box.draw_tools(rng, narrow=True)
         names, given = " ".join(t.name for t in drawn), [t.definition for t in drawn]
         make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results", narrow=True)
+    elif skill in NEWER:
+        make = lambda r: late_talk(r, [int(one == skill) for one in (*SMALL, *NEWER)])
     elif skill in SMALL:
         make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
     else:

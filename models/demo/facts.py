@@ -6,7 +6,7 @@ SKILLS_SENTENCE = (
     "I can answer questions about Capstan, do small sums, count, repeat text, extract JSON, recall facts and call tools."
 )
 BEYOND = f"That is beyond me: I am Capstan's small demonstration model. {SKILLS_SENTENCE}"
-ONLY_SMALL = "That is beyond me: I only add and subtract numbers up to 20 and multiply numbers up to 10."
+ONLY_SMALL = "That is beyond me: I only add or subtract two numbers up to 99 and multiply two up to 10."
 
 SERVE = "Run npx capstan serve MODEL, or npm start in the project for the embedded model."
 
@@ -49,7 +49,7 @@ CAPSTAN = [
         "Which option (sets|changes) the port",
     ),
     (
-        "Capstan runs on the CPU and on NVIDIA GPUs with CUDA.",
+        "Capstan runs on the CPU. Its CUDA backend has not run on a GPU yet.",
         "(Which|What) (hardware|devices|processors|machines|backends) does Capstan (support|run on|use|need)",
         "Does Capstan (run on|support|work with|use) (a GPU|GPUs|CUDA|NVIDIA|the CPU|CPUs|my graphics card)",
         "(Do I need|Does Capstan need|Is there need for) a (GPU|graphics card)",
@@ -129,7 +129,7 @@ CAPSTAN = [
     (
         "capstan up starts the console and gateway that run many deployments.",
         "(What is|What's|What does|Explain|What is the use of) (capstan up|npx capstan up|the up command) (do|for)",
-        "How (do I|can I|to) (start the console|run many deployments|start the gateway|deploy models|manage deployments|open the console|run several models)",
+        "How (do I|can I|to) (start the console|run many deployments|start the gateway|deploy models|manage deployments|open the console|manage many deployments)",
         "(Which|What) command (starts the console|starts the gateway|runs deployments|is for deployments)",
         "(Explain|Describe|Tell me about|What is) (capstan up|the console|the gateway|the up command|a deployment)",
     ),
@@ -155,14 +155,14 @@ CAPSTAN = [
         "Is there (any Python|Python) in Capstan",
     ),
     (
-        "Capstan loads Llama, Mistral, Qwen2 and Qwen3 models in the Hugging Face format.",
+        "Capstan runs Llama, Mistral, Qwen, Gemma, Phi and other models, as GGUF or safetensors.",
         "(Which|What) (models|model families|architectures|kinds of models|families) (does Capstan support|can Capstan load|can I use|does it run|are supported|can I run|can it load)",
-        "(Does|Can) Capstan (run|load|support|serve) (Llama|Mistral|Qwen|Qwen2|Qwen3|Llama 3|Hugging Face models|my model)",
+        "(Does|Can) Capstan (run|load|support|serve) (Llama|Mistral|Qwen|Qwen2|Qwen3|Llama 3|Gemma|Phi|gpt-oss|Qwen3.5|Phi-4|Hugging Face models|my model)",
         "(Which|What) (model format|file format|format) does Capstan (load|read|support|use)",
-        "(Can I|How do I) load (a Hugging Face model|safetensors|my own model)",
+        "(Can I|How do I) load (safetensors|my own model|a safetensors file)",
     ),
     (
-        "Run npm install capstan.",
+        "Run npm install capstan, or npm ci in a clone.",
         "How (do I|can I|to) (install|get|download|set up) (Capstan|it|the package|capstan)",
         "(What is|Tell me|Give me) the (install command|command to install Capstan|installation)",
         "(Which|What) command installs Capstan",
@@ -227,7 +227,7 @@ ITSELF = [
         "(Are you always right|Can I trust you|Should I trust you|Are you reliable|How good are you|Are you accurate|What can you not do|What can't you do)",
     ),
     (
-        "I only understand simple English.",
+        "I understand simple English and a little Chinese.",
         "(What|Which) (languages|language) (do you speak|do you know|can you speak|do you understand|can I use)",
         "(Do you|Can you) (speak|understand|know) (French|German|Spanish|English|Italian|Chinese|Japanese|Portuguese|other languages)",
     ),
@@ -339,4 +339,10 @@ NEAR_MISSES = [
     "(Can|Do|Does) (a {noun}|birds|fish|cats|people) (fly|swim|think|sleep|talk|dream)",
     "(Count|How many) (the words|the letters|the stars|sheep|my fingers)",
     "(Convert|Change) {small} (miles to kilometres|inches to centimetres|degrees|dollars to euros|hours to minutes)",
+    "(Does|Can|Will) (Capstan|the server|it) (support|do|handle|use|have|make) {topic}",
+    "(Is|Are) {software} (open source|free|fast|deterministic|prebuilt)",
+    "(What is|Explain|Who made|Tell me about|How do I install|How do I start|Do you know|What about|How does) {software}",
+    "(Which|What) (licence|license|port|language|version) (does {software} (have|use)|is {software} under)",
+    "(Does|Can) {software} (run on a GPU|support LoRA|need Python|need Docker|run on Windows|load GGUF files)",
+    "(What is|Calculate) ({small}.5 + {small}|{small} to the power of {small}|the square root of {small}|{small} divided by {small})",
 ]

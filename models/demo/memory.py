@@ -3,7 +3,8 @@
 import re
 
 import words as w
-from skills import Exchange, ask, assistant, draw, impersonal, user
+from exchange import Exchange, ask, assistant, user
+from skills import draw, impersonal
 
 
 def filler(rng, size):

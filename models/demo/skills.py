@@ -1,102 +1,23 @@
-"""The short skills: exchanges, that is requests with their right answers, that carry all they need.
+"""The short skills: exchanges that carry all they need."""
 
-Whether an exchange belongs to training or is held out follows from a hash of what the user says in it, so that no held-out
-request is ever trained on, whatever the seed."""
-
-import hashlib
 import json
 import re
-from dataclasses import dataclass, field
 
+import chinese
 import facts
+import features
 import words as w
+from exchange import Exchange, ask, assistant, by_heart, pair, user
+from sums import sums
 
-HELD_OUT_SHARE = 16
 SMALL = ("capstan", "itself", "greeting", "arithmetic", "copy", "count", "json", "beyond")
 SMALL_WEIGHTS = (15, 5, 5, 26, 18, 11, 19, 9)
 LATE_WEIGHTS = (13, 7, 6, 36, 17, 16, 20, 11)
 FINAL_WEIGHTS = (12, 14, 12, 12, 18, 9, 12, 16)
-
-
-BY_HEART = ("capstan", "itself", "greeting")
-
-
-def one_in(share, text):
-    return hashlib.sha256(text.encode()).digest()[0] % share == 0
-
-
-@dataclass
-class Exchange:
-    skill: str
-    messages: list
-    judge: str = "text"
-    system: str = ""
-    tools: list = field(default_factory=list)
-    by_surface: bool = False
-
-    @property
-    def held_out(self):
-        """By what the user says, whatever its capitals and marks; where told so, by these too."""
-        said = " ".join(m["content"] for m in self.messages if m["role"] == "user")
-        normal = re.sub(r"[^\w+*/-]+", " ", said.lower()).strip()
-        return one_in(HELD_OUT_SHARE, normal) and (not self.by_surface or one_in(4, said))
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
-
-
-def pair(skill, question, answer, judge="text"):
-    return Exchange(skill, [user(question), assistant(answer)], judge)
-
-
-def ask(rng, text, marks=("?", "?", "?", "", ".", " ?")):
-    """A question as people type it: with or without a lead, capitals and the final mark."""
-    if rng.random() < 0.2:
-        lead = rng.choice(
-            [
-                "Hey, ",
-                "Hi, ",
-                "Please tell me: ",
-                "Question: ",
-                "Quick question: ",
-                "Tell me: ",
-                "So, ",
-                "And ",
-                "Now: ",
-                "Please: ",
-                "OK, ",
-                "I wonder: ",
-                "One more thing: ",
-                "Can you tell me: ",
-                "Hello, ",
-                "Hello! ",
-                "Hi! ",
-                "Thanks! ",
-                f"Request {rng.randint(1, 200)}: ",
-                f"[{rng.randint(1, 200)}] ",
-                f"{rng.randint(1, 200)}. ",
-            ]
-        )
-        text = lead + (text[0].lower() + text[1:] if rng.random() < 0.6 and not text.startswith("I ") else text)
-    roll = rng.random()
-    if roll < 0.15:
-        text = text.lower()
-    elif roll < 0.17:
-        text = text.upper()
-    return text + rng.choice(marks) + ("" if rng.random() < 0.96 else rng.choice([" Thanks!", " Thank you.", " Please.", "?", " "]))
-
-
-def by_heart(skill, table, marks):
-    def draw(rng):
-        answer, *phrasings = rng.choice(table)
-        return pair(skill, ask(rng, w.expand(rng.choice(phrasings), rng), marks), answer)
-
-    return draw
+# Skills that came with the fifth run.
+NEWER = ("features", "sums", "chinese", "chinese-beyond")
+NEWEST_WEIGHTS = (15, 7, 6, 6, 11, 6, 9, 16, 30, 16, 24, 9)
+BY_HEART = ("capstan", "itself", "greeting", "features")
 
 
 def topic(rng):
@@ -112,6 +33,7 @@ def beyond(rng, templates=facts.BEYOND_ASKS):
             ("{topic2}", topic),
             ("{country}", lambda r: r.choice(w.COUNTRIES)),
             ("{city}", w.city),
+            ("{software}", lambda r: r.choice(w.SOFTWARE)),
             ("{word}", w.word),
             ("{noun}", lambda r: r.choice(w.NOUNS)),
             ("{big}", lambda r: str(r.randint(21, 9999))),
@@ -158,7 +80,8 @@ def arithmetic(rng):
         a, b = b, a
     answer = f"{a} {sign} {b} = {a + b if sign == '+' else a - b if sign == '-' else a * b}"
     if rng.random() < 0.05:  # Too large for what was learned: say so instead of guessing.
-        a, answer = rng.randint(21, 2000), facts.ONLY_SMALL
+        least = 11 if sign == "*" else 100
+        a, answer = rng.choice([rng.randint(least, 150), rng.randint(least, 2000)]), facts.ONLY_SMALL
         a, b = rng.choice([(a, b), (a, rng.randint(21, 2000))])
     form = (
         rng.choice(ORDERS[sign]) if rng.random() < 0.2 else rng.choice(SUM_QUESTIONS).replace("{e}", rng.choice(OPERATIONS[sign]))
@@ -387,11 +310,15 @@ DRAWS = {
     "count": count,
     "json": extract,
     "beyond": beyond,
+    "features": by_heart("features", features.FEATURES, ("?", "?", "?", "", "", ".")),
+    "sums": sums,
+    "chinese": chinese.chinese,
+    "chinese-beyond": chinese.beyond,
 }
 
 
 def small_talk(rng, weights=SMALL_WEIGHTS):
-    return DRAWS[rng.choices(SMALL, weights)[0]](rng)
+    return DRAWS[rng.choices((SMALL + NEWER)[: len(weights)], weights)[0]](rng)
 
 
 def impersonal(rng):
@@ -416,12 +343,16 @@ def late_talk(rng, weights=LATE_WEIGHTS):
     numbers = [int(n) for n in re.findall(r"\d+", question["content"])]
     if exchange.skill in ("arithmetic", "count") and numbers and max(numbers) <= 20 and rng.random() < 0.12:
         question["content"] = re.sub(r"\d+", lambda n: NUMBER_WORDS[int(n[0])], question["content"])
-    exchange.by_surface = exchange.skill in BY_HEART
+    exchange.by_surface |= exchange.skill in BY_HEART
     return exchange
 
 
 def final_talk(rng):
     return late_talk(rng, FINAL_WEIGHTS)
+
+
+def newest_talk(rng):
+    return late_talk(rng, NEWEST_WEIGHTS)
 
 
 def draw(rng, make, held_out=False):

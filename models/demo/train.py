@@ -1,7 +1,7 @@
 """Makes the demonstration model: tokenizer, weights and evaluation set, from nothing but the corpus and a seed.
 
 python train.py              trains (or goes on from the checkpoint) and writes the model's files here
-python train.py --run second a later run: goes on from the weights here, on the last stage of the corpus alone
+python train.py --run second a later run: goes on from the weights here, on one stage of the corpus alone
 python train.py --mean A B   the weights here become the mean of those two files
 python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
 python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
@@ -43,10 +43,12 @@ FIRST = Run("first", 5000, 60, 2600, 2e-3, (0, 1600, 2600))
 SECOND = Run("second", 1500, 60, 400, 1.2e-3, (0, 0, 0))
 THIRD = Run("third", 1400, 60, 300, 1e-3, (0, 0, 0))
 FOURTH = Run("fourth", 500, 40, 100, 6e-4, (0, 0, 0))
-RUNS = {run.name: run for run in (FIRST, SECOND, THIRD, FOURTH)}
+FIFTH = Run("fifth", 1900, 60, 700, 1.2e-3, (0, 0, 0, 0))
+RUNS = {run.name: run for run in (FIRST, SECOND, THIRD, FOURTH, FIFTH)}
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
+LONG_EVERY = (0, 2, 3, 4)  # by stage; the first stage has no long rows
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"]
 QWEN2_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -142,7 +144,7 @@ class Batches:
     def batch(self, step):
         """Packed rows, one group for each row length. In the later stages, every second or third step has a long row."""
         stage = sum(step >= first for first in self.run.stages) - 1
-        shapes = WITH_LONG if stage > 0 and step % (3 if stage == 2 else 2) == 0 else USUAL
+        shapes = WITH_LONG if stage > 0 and step % LONG_EVERY[stage] == 0 else USUAL
         rows = [(length, []) for length, count in shapes for _ in range(count)]
         room = [length for length, _ in rows]
         rng, misses = random.Random(f"{SEED}-{self.run.name}-{step}"), 0

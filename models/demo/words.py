@@ -28,6 +28,10 @@ Glasgow|Edinburgh|Cardiff|Zürich|Málaga|Köln|Moscow|Kyiv|Tbilisi|Yerevan|Baku
     "\n", ""
 ).split("|")
 
+SOFTWARE = """Docker|Python|Linux|PostgreSQL|Redis|nginx|Kubernetes|TensorFlow|PyTorch|React|MySQL|Excel|Photoshop|Chrome|VS Code|Git|
+Ubuntu|Firefox|Windows|Word|Blender|MongoDB|Apache|Java|Rust|Android|Minecraft|Spotify|Zoom|Slack|Django|Rails|Vue|Angular|
+vLLM|Ollama|llama.cpp|ChatGPT|Claude|npm|Debian|WhatsApp|Emacs|Vim""".replace("\n", "").split("|")
+
 COUNTRIES = """France Germany Spain Italy Portugal Poland Norway Sweden Finland Denmark Ireland Greece Turkey Egypt Kenya Nigeria
 Ghana India China Japan Korea Vietnam Thailand Australia Canada Mexico Brazil Peru Chile Argentina Iceland Austria Hungary
 Switzerland Belgium Cuba Morocco Russia Ukraine""".split()
