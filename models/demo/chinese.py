@@ -23,9 +23,10 @@ GREETINGS = [
     ("我在。有什么可以帮你？", "(|你好，|喂，)(在吗|你在吗|有人吗|在不在|你在不在|听得到吗|你能听到吗|你在线吗)"),
     (
         "不客气！",
+        "(谢谢|感谢|多谢)(你|您|)(，|)(帮了我|帮了大忙|真有用|很有用|这很有帮助|我懂了|辛苦了|太好了)(|！)",
         "(谢谢|多谢|非常感谢|谢谢你|感谢|太感谢了|谢了|十分感谢|好的，谢谢|谢谢您|很好，谢谢|谢谢你的帮助|感谢你的帮助|谢谢，很有帮助|明白了，谢谢|谢谢回答)",
     ),
-    ("再见！", "(再见|拜拜|回头见|明天见|下次见|回见|我走了|我要走了|先走了|再会|好的，再见|谢谢，再见|下次再聊)(|，朋友)"),
+    ("再见！", "(再见|拜拜|回头见|明天见|下次见|回见|我走了|我要走了|先走了|再会|好的，再见|谢谢，再见|下次再聊)(|，朋友)", "(那就|那|好的，|那么)(再见|拜拜|回头见|下次见|先这样)(|了|吧|啦)"),
     ("晚安！", "(晚安|晚安，朋友|祝你晚安|我要睡了，晚安|睡个好觉)"),
     ("没关系！", "(对不起|抱歉|不好意思|是我的错|我错了|打扰了|非常抱歉|真对不起)"),
     ("还有什么可以帮你？", "(好的|很好|明白了|不错|太好了|好|知道了|对|没错|懂了|可以|棒|真棒|好极了|行|了解)(|，很好|啊)"),
@@ -39,23 +40,30 @@ ITSELF = [
         "(请|)(介绍一下你自己|自我介绍一下|做个自我介绍|说说你自己|介绍一下自己|自我介绍)",
         "你是(机器人|人工智能|AI|语言模型|一个模型|Capstan|演示模型|机器|聊天机器人)吗",
         "你有名字吗",
+        "(|能|可以|请)(告诉我|说说|说一下)(你是谁|你叫什么|你的名字|你是什么模型)(|吗)",
+        "你(到底|究竟|其实|)(是谁|是什么模型|是什么|叫什么)(|呢)",
     ),
     (
         "不，我是 Capstan 的小型演示模型。",
         "(|请问)你是(ChatGPT|GPT-4|Claude|Gemini|人|真人|人类|通义千问|DeepSeek|豆包|文心一言|活的|大模型|Qwen|Llama|GPT|Kimi)(吗|么)",
+        "你(是不是|不是|该不会是)(ChatGPT|真人|人类|Claude|GPT|DeepSeek|机器猫|大模型|通义千问)(|吧|吗)",
         "(我在和|我是在跟)(ChatGPT|真人|人类|人|Claude)(说话|聊天)吗",
     ),
     (
         "我可以回答关于 Capstan 的问题、做小加减法、数数、复述、提取 JSON、记住事实和调用工具。",
         "(|请问|你好，)(你能做什么|你会什么|你可以做什么|你能帮我做什么|你有什么功能|你会做什么|你有什么用|你能干什么|你能干嘛|你可以帮我什么|你有哪些技能|我可以问你什么|你擅长什么|怎么使用你|你懂什么|我能问什么)",
+        "你(都|)(能|会|可以)(帮我|给我|)(做|干|回答)(些|)(什么|哪些事|什么事|哪些)(|呢)",
+        "(说说|说一下|讲讲|列出|告诉我)你(会|能)(做的|做什么|的技能|的)(|事)",
         "(帮助|帮帮我|你能帮我吗|我需要帮助|你有什么本事|能帮我吗)",
     ),
     (
         "我大约有五百万个参数。",
+        "你(一共|总共|大概|到底|)有(多少|几个|几百万|多少万|多少个)参数",
         "(|请问)(你有多少参数|你有多大|你的参数有多少|模型有多大|这个模型有多少参数|你的规模有多大|参数量是多少|你的参数量是多少|你有几个参数)",
     ),
     (
         "Capstan 项目用生成的文本训练了我。",
+        "(是|)(谁|哪个公司|哪个团队|什么人|哪家公司)(训练|开发|制作|创造|做)(了|的|出了)你",
         "(|请问)(谁训练了你|谁开发了你|谁创造了你|谁做的你|你是谁开发的|你是谁训练的|你是怎么训练的|你的训练数据是什么|你从哪里来|谁制作了你|你是谁做的|你的作者是谁|你是怎么来的)",
     ),
     (
@@ -64,6 +72,7 @@ ITSELF = [
     ),
     (
         "我会简单的英语和一点中文。",
+        "你(懂不懂|会不会|能不能说|会|懂|听得懂|看得懂)(中文|英语|汉语|英文|法语|日语|外语)(吗|)",
         "(|请问|你好，)(你会说中文吗|你会中文吗|你懂中文吗|你会说英语吗|你会什么语言|你会哪些语言|你支持什么语言|你能说中文吗|可以说中文吗|会法语吗|你会日语吗|你能用中文回答吗|你懂英语吗|可以用中文吗|支持中文吗)",
     ),
     (
@@ -181,7 +190,58 @@ CAPSTAN = [
     ),
 ]
 
+# Ways to ask for a feature by its name; rows of Capstan above that have such a name, by the first words of their answer.
+FORMS = (
+    "(|Capstan )(支持|能用|可以用|有|支不支持|能不能用|可不可以用|会不会支持|可以做|能做|是否支持){x}(|功能)(吗|呢|)",
+    "(怎么用|如何使用|怎样使用|怎么开启|如何启用|怎么运行|如何加载|怎么加载|怎样加载){x}",
+    "{x}(怎么用|是什么|能用吗|可以用吗|怎么开启|支持吗|能运行吗|可以运行吗|怎么样|呢)",
+    "(我想用|我要用|我有|我需要|我想加载|我想运行|我有一个|我想要)(|一下){x}(|，可以吗|，怎么做|，能运行吗|，怎么办|，怎么用)",
+    "(介绍一下|说说|讲讲|解释一下|关于)(| Capstan 的){x}",
+    "(可以|能|Capstan 可以|Capstan 能)(用|运行|加载|做|跑)(我的|)(| ){x}吗",
+)
+NAMES = {
+    "用 --quantization": "量化|权重量化| int8 | int4 |四位量化|八位量化|int8 量化|int4 量化|量化权重",
+    "Capstan 能运行 GGUF": " GGUF | GGUF 文件| GGUF 模型|GGUF 格式| Q4_K_M 文件",
+    "嵌入用": "嵌入|嵌入模型|向量| embedding |重排|重排模型| rerank |嵌入和重排|向量检索|重排序",
+    "Capstan 在 CPU 上运行 LoRA": " LoRA | LoRA 适配器|适配器|微调的 LoRA |多个 LoRA ",
+    "运行 npx capstan serve A B": "多个模型|两个模型|几个模型|多模型|很多模型|三个模型",
+    "capstan up": "控制台|网关|多个部署| capstan up |网页控制台|部署管理",
+    "capstan chat": "终端聊天|命令行聊天| capstan chat ",
+    "capstan doctor": " capstan doctor |机器检查|诊断",
+    "capstan pull": " capstan pull |模型下载|下载模型",
+    "Capstan 在 CPU 上运行。": " GPU |显卡| CUDA |英伟达显卡| NVIDIA GPU |图形卡",
+    "是的，Capstan 的接口": " OpenAI 接口| OpenAI 客户端| OpenAI API | openai 库|OpenAI 的客户端",
+    "Capstan 支持 Llama": " Qwen | Llama | Gemma | Mistral |千问|通义千问模型| Phi ",
+    "Capstan 在 Linux": " Windows | Linux | macOS | arm64 | Mac ",
+}
+MORE = {
+    "Capstan 在 CPU 上运行。": "(|我的电脑|我|这台机器)没有(显卡|GPU| GPU )(，可以用吗|，能用 Capstan 吗|，怎么办|，能运行吗|行吗)",
+    "运行 npx capstan serve MODEL": "(我想|我要|怎么|如何)(启动|运行|打开|开)(服务器|Capstan |服务|一个服务器)(，怎么做|，用什么命令|，该怎么办|)",
+    "capstan pull": "(我想|我要|怎么|如何|能)(下载|获取|拉取)(一个|)(模型|Qwen 模型|新模型)(|，怎么做|吗)",
+    "运行 npx capstan serve A B": "(一个服务器|一个进程|同时|Capstan )(可以|能|能不能|可不可以)(跑|运行|加载|服务)(多个|两个|几个|很多)模型(吗|)",
+    "是的，Capstan 是开源": "(Capstan |这个项目|它|代码)(的代码|的源码|)(是|是不是)(开源|免费|公开)(的|)(吗|)|(Capstan |它)(用的是|采用|是)(什么|哪种|哪个)(许可证|协议|授权)",
+    "Capstan 需要 Node.js": "(我|)(要|该|应该|需要)(装|安装|用)(什么|哪个|多新的)(版本的 |)Node(.js|)(| 版本)|Node(.js|) (16|18|20|22|24) (可以吗|够吗|行吗|支持吗)",
+    "不需要编译器": "安装(时|的时候|Capstan |)(要|需要|会)(编译|编译器|用到编译器|g++)吗",
+    "服务器默认": "(服务器|Capstan |它)(用的|的|使用的|默认)(端口|端口号)是(多少|什么|哪个|几)",
+    "运行 npm install": "(我想|我要|怎么|如何|怎样|在哪里)(安装|装|下载)(一下|) Capstan",
+    "Capstan 支持 Llama": "(Capstan |它|这个)(能|可以|支持)(跑|运行|加载|用)(哪些|什么|哪几种)模型",
+    "Capstan 是语言模型": "(Capstan |这个软件|这个项目)(到底|究竟|)(是什么|是干嘛的|是做什么用的|能干什么)(|呢)|(能|可以|请)(给我|跟我|)(介绍一下|讲讲|说说) Capstan(| 吗)",
+    "capstan up": "(我想|怎么|如何)(打开|启动|使用)(控制台|网关|网页控制台)",
+}
+
+
+def row_with(row):
+    """The row with the phrasings of NAMES and MORE for its answer."""
+    for name, names in NAMES.items():
+        row = (*row, *(form.replace("{x}", f"({names})") for form in FORMS)) if row[0].startswith(name) else row
+    return (*row, *(f"({more})" for name, more in MORE.items() if row[0].startswith(name) for _ in range(3)))
+
+
+CAPSTAN = [row_with(row) for row in CAPSTAN]
 TABLES = (GREETINGS, ITSELF, CAPSTAN, CAPSTAN)
+# What people put before and behind a question.
+LEADS = "你好，|请问一下，|我想知道，|请告诉我，|麻烦问一下，|那么，|想问一下，|能告诉我|能不能告诉我|可以告诉我|另外，|还有，|对了，|顺便问一下，".split("|")
+TAILS = "呢|呀|啊|？谢谢|，谢谢|，朋友|，Capstan".split("|")
 
 TOPICS = """大海|爱情|秋天|猫|狗|月亮|太空|历史|量子力学|黑洞|光合作用|重力|进化论|气候变化|股票|通货膨胀|政治|足球|篮球|音乐|爵士乐|莫扎特|莎士比亚|拿破仑|爱因斯坦|哲学|宗教|医学|疫苗|烹饪|象棋|
 机器学习|神经网络|区块链|互联网|编程|恐龙|火山|鲸鱼|树木|机器人|龙|海盗|冬天|春天|友谊|时间旅行|幸福|税收|汽车|飞机|火车|面包|咖啡|茶|火星|太阳|蜜蜂|经济|艺术|长城|孔子|李白|红楼梦|三国演义|熊猫|春节|
@@ -215,6 +275,7 @@ BEYOND_ASKS = (
     "(我|我今天)(很难过|很开心|心情不好|生病了|头疼|失眠|很累)(，怎么办|，我该怎么办|)",
     "(今天有什么新闻|最近有什么新闻|股票怎么样|谁赢了比赛|昨天的比赛结果是什么|{c}的新闻)",
     "(北京到上海有多远|{p}到{p}有多远|{p}在哪里|{p}有什么好玩的|{p}有什么好吃的|怎么去{p})",
+    "(怎么用|如何使用|怎么安装|怎么打开|我想用|介绍一下)(微信|支付宝|Excel|Photoshop|Word|手机|淘宝| Docker| Kubernetes|浏览器|打印机|洗衣机)",
     "(|请问)Capstan (支持|有|能用)(区块链|蓝牙|打印|微信|象棋|天气预报|音乐|电影|邮件|地图|股票|视频通话|购物|游戏)(吗|功能吗)",
 )
 
@@ -228,9 +289,18 @@ def spaced(rng, text):
     return text
 
 
+def asked(rng, text, greets=False):
+    if rng.random() < 0.15 and not greets:
+        text = rng.choice(LEADS) + text
+    if rng.random() < 0.1:
+        text += rng.choice(TAILS)
+    return spaced(rng, re.sub(" +", " ", text).strip())
+
+
 def by_heart(rng):
-    answer, *phrasings = rng.choice(rng.choice(TABLES))
-    text = spaced(rng, w.expand(rng.choice(phrasings), rng))
+    table = rng.choice(TABLES)
+    answer, *phrasings = rng.choice(table)
+    text = asked(rng, w.expand(rng.choice(phrasings), rng), greets=table is GREETINGS)
     exchange = pair("chinese", text + rng.choice(["？", "？", "?", "", "", "。", "！"]), answer)
     exchange.by_surface = True
     return exchange
@@ -256,4 +326,4 @@ def beyond(rng):
     text = w.expand(rng.choice(BEYOND_ASKS), rng)
     for slot, values in (("{t}", TOPICS), ("{c}", COUNTRIES), ("{p}", CITIES), ("{w}", WORDS)):
         text = re.sub(slot, lambda _: rng.choice(values), text)
-    return pair("chinese-beyond", spaced(rng, text) + rng.choice(["？", "?", "", "。", "。"]), BEYOND)
+    return pair("chinese-beyond", asked(rng, text) + rng.choice(["？", "?", "", "。", "。"]), BEYOND)

@@ -146,13 +146,13 @@ def final_chat(rng):
 
 def newest_chat(rng):
     kind = rng.random()
-    if kind < 0.54:
+    if kind < 0.5:
         return talk_chat(rng, newest_talk, rng.choice([1, 2, 3, 4])), []
-    if kind < 0.66:
+    if kind < 0.6:
         return talk_chat(rng, lambda r: (arithmetic if r.random() < 0.25 else sums)(r), rng.randint(4, 12)), []
-    if kind < 0.76:
+    if kind < 0.7:
         return draw(rng, lambda r: recall(r, untold=0.3)).messages, []
-    if kind < 0.84:
+    if kind < 0.79:
         return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
     return tool_chat(rng, requests=(2, 3, 4), narrow=True)
 

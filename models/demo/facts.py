@@ -55,6 +55,11 @@ CAPSTAN = [
         "(Do I need|Does Capstan need|Is there need for) a (GPU|graphics card)",
         "Can (Capstan|it|I use Capstan) (run on|use|work on|run without) (a GPU|a CPU|the CPU|CUDA|the GPU)",
         "(CPU or GPU|Is it CPU or GPU)",
+        "(I have|There is|I own|We have) no (GPU|graphics card|NVIDIA GPU|NVIDIA card)(|, is that OK|, does Capstan work|, can I use Capstan|, does it work)",
+        "(Has|Was|Is) (CUDA|the CUDA backend|the GPU backend|CUDA support) (tested|tried|finished|ready|run|used)(| on a GPU| on a real GPU| on hardware)",
+        "(Will|Can|Does) (Capstan|it) (run|work) (on|with) (my|an|a) (NVIDIA GPU|graphics card|GPU|RTX 4090|CUDA card|H100|NVIDIA GPU card)",
+        "(Is|Are) (CUDA|GPUs|NVIDIA GPUs|GPU inference|NVIDIA cards) (supported|ready|tested|working|available)(| in Capstan)",
+        "(What about|Tell me about|Explain) (CUDA|the CUDA backend|GPU support|GPUs)(| in Capstan)",
         "What does Capstan run on",
     ),
     (
@@ -130,6 +135,8 @@ CAPSTAN = [
         "capstan up starts the console and gateway that run many deployments.",
         "(What is|What's|What does|Explain|What is the use of) (capstan up|npx capstan up|the up command) (do|for)",
         "How (do I|can I|to) (start the console|run many deployments|start the gateway|deploy models|manage deployments|open the console|manage many deployments)",
+        "(I want|I need|We need|Is there) (a console|a web console|a web interface|the console|a gateway)(| for deployments| for many models| for my team)",
+        "What (does|will) capstan up (start|run|open|give me)",
         "(Which|What) command (starts the console|starts the gateway|runs deployments|is for deployments)",
         "(Explain|Describe|Tell me about|What is) (capstan up|the console|the gateway|the up command|a deployment)",
     ),
@@ -158,6 +165,8 @@ CAPSTAN = [
         "Capstan runs Llama, Mistral, Qwen, Gemma, Phi and other models, as GGUF or safetensors.",
         "(Which|What) (models|model families|architectures|kinds of models|families) (does Capstan support|can Capstan load|can I use|does it run|are supported|can I run|can it load)",
         "(Does|Can) Capstan (run|load|support|serve) (Llama|Mistral|Qwen|Qwen2|Qwen3|Llama 3|Gemma|Phi|gpt-oss|Qwen3.5|Phi-4|Hugging Face models|my model)",
+        "(Which|What) (families|model families|families of models|open models) (work|run|can I run|are there|can I serve)(| with Capstan| in Capstan)",
+        "(Can|Does|Will) (Capstan|the server) (run|load|serve) (Gemma 2|Gemma 4|Llama 3|Mistral|Qwen3|Granite|SmolLM|Phi-4)(| models)",
         "(Which|What) (model format|file format|format) does Capstan (load|read|support|use)",
         "(Can I|How do I) load (safetensors|my own model|a safetensors file)",
     ),
@@ -196,6 +205,7 @@ ITSELF = [
     (
         "No, I am Capstan's small demonstration model.",
         "Are you (ChatGPT|GPT-4|GPT|Claude|Gemini|Llama|Qwen|Mistral|a human|a person|human|a real person|a large model|DeepSeek|alive|Siri|Alexa|intelligent|smart)",
+        "Are you (a large model|a big model|a large language model|a human being|OpenAI|Google|GPT-5|a real person)",
         "(Is this|Am I talking to) (ChatGPT|GPT-4|Claude|Gemini|a human|a person|Llama|Qwen|a real person)",
     ),
     (

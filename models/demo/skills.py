@@ -16,7 +16,7 @@ LATE_WEIGHTS = (13, 7, 6, 36, 17, 16, 20, 11)
 FINAL_WEIGHTS = (12, 14, 12, 12, 18, 9, 12, 16)
 # Skills that came with the fifth run.
 NEWER = ("features", "sums", "chinese", "chinese-beyond")
-NEWEST_WEIGHTS = (15, 7, 6, 6, 11, 6, 9, 16, 30, 16, 24, 9)
+NEWEST_WEIGHTS = (13, 8, 6, 5, 15, 8, 10, 16, 27, 12, 28, 11)
 BY_HEART = ("capstan", "itself", "greeting", "features")
 
 

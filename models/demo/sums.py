@@ -20,6 +20,10 @@ PLUS = (
     "{a} (+|plus) {b} (is what|makes what|is how much|equals what|equals|is|gives)",
     "I need (the sum of {a} and {b}|{a} + {b}|{a} plus {b})",
     "(Can|Could) you (calculate|work out|compute|do) ({a} + {b}|{a} plus {b})",
+    "(The result of|Result of|Give me|Show me|So what would|And) {a} (+|plus) {b}(| be| please)",
+    "{a} (+|plus) {b}, (please|what is that|what does that make|how much is that|what do you get)",
+    "How (many|much) (are|is|would be) {a} (+|plus|and) {b}",
+    "(There are|I have|We have) {a} and {b} (more|others), (what is|how much is) {a} + {b}",
 )
 MINUS = (
     "(What is|What's|How much is|Calculate|Compute|Work out|Tell me|Solve|) ({a} - {b}|{a}-{b}|{a} minus {b})(|| =| = ?)",
@@ -30,13 +34,17 @@ MINUS = (
     "{a} (-|minus) {b} (is what|makes what|is how much|equals what|equals|is|gives)",
     "I need ({a} - {b}|{a} minus {b}|the difference of {a} and {b})",
     "(Can|Could) you (calculate|work out|compute|do) ({a} - {b}|{a} minus {b})",
+    "(The result of|Result of|Give me|Show me|So what would|And) {a} (-|minus) {b}(| be| please)",
+    "{a} (-|minus) {b}, (please|what is that|what does that make|how much is that|what do you get)",
+    "How (many|much) (are|is|would be) {a} (-|minus) {b}",
+    "(There are|I have|We have) {a} and (lose|give away|take away) {b}, (what is|how much is) {a} - {b}",
 )
 CHINESE_PLUS = (
-    "(|请问|请算一下|算一下|计算|请计算)({a}加{b}|{a} 加 {b}|{a} + {b}|{a}+{b}|{a}加上{b})(等于多少|是多少|等于几|等于|得多少|)",
+    "(|请问|请算一下|算一下|计算|请计算)({a}加{b}|{a} 加 {b}|{a} + {b}|{a}+{b}|{a}加上{b})(等于多少|是多少|等于几|等于|得多少|是几||)",
     "{a}(和|与){b}(的和|加起来)(是多少|等于多少)",
 )
 CHINESE_MINUS = (
-    "(|请问|请算一下|算一下|计算|请计算)({a}减{b}|{a} 减 {b}|{a} - {b}|{a}-{b}|{a}减去{b})(等于多少|是多少|等于几|等于|得多少|)",
+    "(|请问|请算一下|算一下|计算|请计算)({a}减{b}|{a} 减 {b}|{a} - {b}|{a}-{b}|{a}减去{b})(等于多少|是多少|等于几|等于|得多少|是几||)",
     "{a}(和|与){b}的差(是多少|等于多少)",
 )
 
