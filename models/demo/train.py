@@ -44,7 +44,7 @@ SECOND = Run("second", 1500, 60, 400, 1.2e-3, (0, 0, 0))
 THIRD = Run("third", 1400, 60, 300, 1e-3, (0, 0, 0))
 FOURTH = Run("fourth", 500, 40, 100, 6e-4, (0, 0, 0))
 FIFTH = Run("fifth", 1900, 60, 700, 1.2e-3, (0, 0, 0, 0))
-SIXTH = Run("sixth", 600, 40, 250, 8e-4, (0, 0, 0, 0))
+SIXTH = Run("sixth", 300, 40, 100, 8e-4, (0, 0, 0, 0))
 RUNS = {run.name: run for run in (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)}
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
