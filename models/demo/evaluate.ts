@@ -1,5 +1,5 @@
 /**
- * Answers heldout.jsonl with our own engine, greedily, and prints the accuracy per skill; fails if one is below 95 %.
+ * Answers heldout.jsonl with our own engine, greedily, and prints the accuracy per skill; fails if one is below 90 %.
  * Questions that are worded unlike the corpus have no such aim.
  *
  *     node -r ./test/oracle/register-ts.cjs models/demo/evaluate.ts [--wrong]
@@ -18,7 +18,7 @@ interface Case {
   expected: string | { name: string; arguments: object }[];
 }
 
-const AIM = 0.95;
+const AIM = 0.9;
 const AT_ONCE = 16;
 
 function parsed(text: string): unknown {
