@@ -164,6 +164,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     () => onPush(),
   );
   closers.push(() => store.close());
+  if (isNewKey && (await store.readOwnerIds()).length > 0) refuseNewKey(dir.root);
   checkDatabase = () =>
     store.readState().then(
       () => undefined,
@@ -190,7 +191,6 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => access.close());
   onPush = () => access.wake();
   const firstRun = await bootstrap(store, options);
-  if (isNewKey && firstRun.type === 'done') refuseNewKey(dir.root);
   const storage = await StorageService.open({
     dataDir: dir.root,
     batches: options.batches,
