@@ -104,7 +104,7 @@ test('a database with accounts needs its secret.key', async () => {
   const password = join(folder, 'password.txt');
   writeFileSync(password, 'correct horse battery');
   const args = ['up', '--data-dir', dataDir, '--port', '0'];
-  const first = start([...args, '--bootstrap-email', 'ada@example.com', '--bootstrap-password-file', password]);
+  const first = start([...args, '--bootstrap-email', 'ada@example.com', '--bootstrap-password-file', password], {});
   await first.until('\nIsolation: ');
   first.process.kill('SIGTERM');
   await first.exited;
@@ -118,7 +118,7 @@ test('a database with accounts needs its secret.key', async () => {
   );
   expect(existsSync(file)).toBe(false);
   writeFileSync(file, key);
-  const again = start(args);
+  const again = start(args, {});
   await again.until('\nIsolation: ');
   again.process.kill('SIGTERM');
   expect(await again.exited).toEqual([0, null]);
