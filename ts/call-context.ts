@@ -46,7 +46,11 @@ export function checkContext(
   onPrompt?: unknown,
 ): void {
   if (signal !== undefined && !(signal instanceof AbortSignal))
-    throw CapstanError.argument('signal', 'an AbortSignal', signal);
+    throw CapstanError.argument(
+      'signal',
+      `an AbortSignal${signal instanceof AbortController ? ', the signal of the AbortController' : ''}`,
+      signal,
+    );
   checkString('cacheSalt', cacheSalt);
   checkString('requestId', requestId);
   checkPriority(priority);

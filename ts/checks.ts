@@ -48,6 +48,25 @@ export function checkObject(param: string, value: unknown): Record<string, unkno
 }
 
 /**
+ * Checks a JSON Schema. A schema object of a library, such as Zod, would be read as a schema without rules.
+ * NOTE: plain objects of another `vm` context have another prototype, which has none itself.
+ */
+export function checkPlainSchema(param: string, value: unknown): Record<string, unknown> {
+  if (typeof value !== 'function') {
+    const fields = checkObject(param, value);
+    const prototype = Object.getPrototypeOf(fields) as object | null;
+    if (prototype === null || Object.getPrototypeOf(prototype) === null) return fields;
+  }
+  throw CapstanError.unexpected(
+    'invalid_argument',
+    param,
+    'a JSON Schema as a plain object',
+    'a schema object of a library. Convert it, with Zod 4 by z.toJSONSchema(schema), or use generateObject or runTools, ' +
+      'which take it as it is',
+  );
+}
+
+/**
  * Returns token ids in the form that the addon takes. Each must be below `vocabSize`. NOTE: not `instanceof`, because
  * arrays from a thread are of another class where the host runs this code in a `vm` context, as Jest does.
  */

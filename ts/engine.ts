@@ -457,7 +457,7 @@ export class Engine {
         if (nativeId !== undefined && !this.#isClosed) this.#native.stop(nativeId, index);
       },
       onEnd: (isComplete) => {
-        signal?.removeEventListener('abort', onAbort);
+        if (signal instanceof AbortSignal) signal.removeEventListener('abort', onAbort);
         reservation?.release();
         releaseAdapter?.();
         if (nativeId === undefined) return;

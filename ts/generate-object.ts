@@ -1,5 +1,6 @@
 import type { CallContext } from './call-context';
 import type { ChatOptions } from './chat';
+import { checkObject } from './checks';
 import type { Engine } from './engine';
 import { CapstanError } from './errors';
 import type { GenerationResult, Usage } from './events';
@@ -35,16 +36,17 @@ export interface GeneratedObject<T> {
 export async function generateObject<S extends AnySchema>(
   engine: Engine,
   input: string | Messages,
-  { schema, ...options }: GenerateObjectOptions<S>,
+  options: GenerateObjectOptions<S>,
 ): Promise<GeneratedObject<SchemaValue<S>>> {
+  const { schema, ...chat } = checkObject('options', options) as unknown as GenerateObjectOptions<S>;
   const messages = typeof input === 'string' ? [{ role: 'user' as const, content: input }] : input;
   const structuredOutput = { type: 'json' as const, schema: toJsonSchema('schema', schema) };
-  const result = await engine.chat(messages, { ...options, structuredOutput }).result();
+  const result = await engine.chat(messages, { ...chat, structuredOutput }).result();
   const { text, reasoning, finishReason } = result.choices[0];
   if (finishReason === 'length')
     throw new CapstanError(
       'invalid_output',
-      `The value is incomplete: it ended after ${result.usage.completionTokens} tokens. Raise maxTokens, or load the ` +
+      `The value is incomplete: it ended after ${result.usage.completionTokens} tokens. Raise maxTokens, limit texts and arrays in the schema, or load the ` +
         'model with a longer context',
     );
   return {

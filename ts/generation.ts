@@ -45,6 +45,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   /** Pending calls of the iterator's `next`. */
   readonly #pendingReads: Settle<IteratorResult<E>>[] = [];
   #isEnded = false;
+  #isIterated = false;
   #error?: CapstanError;
 
   /** @internal */
@@ -100,6 +101,8 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 
   /** Iterates over the events. At most once; leaving the loop early aborts the call. */
   [Symbol.asyncIterator](): AsyncIterator<E, undefined> {
+    if (this.#isIterated) throw iteratedError('result() or text() for the whole answer');
+    this.#isIterated = true;
     return {
       next: () => this.#next(),
       return: () => {
@@ -256,6 +259,15 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     this.#hooks.onEnd(isComplete);
     this.#deliver();
   }
+}
+
+/** @param advice What has the result of a call whose events were read. */
+export function iteratedError(advice: string): CapstanError {
+  return new CapstanError(
+    'invalid_argument',
+    'Expected a call whose events nothing has read, got one that was iterated: they are read once, by the call, ' +
+      `textStream or a stream. Use ${advice}`,
+  );
 }
 
 /** The prompt as the engine accepted it. */

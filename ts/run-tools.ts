@@ -1,10 +1,11 @@
 import type { CallContext } from './call-context';
 import type { ChatOptions } from './chat';
 import { toMessage } from './chat-session';
-import { checkNumber, checkObject } from './checks';
+import { checkKnownKeys, checkNumber, checkObject } from './checks';
 import type { Engine } from './engine';
 import { CapstanError } from './errors';
 import type { ChatEvent, Choice, Usage } from './events';
+import { iteratedError } from './generation';
 import { textOf } from './generation-streams';
 import { type AnySchema, parseValue, type SchemaValue, toJsonSchema } from './standard-schema';
 import type { ChatMessage, Tool, ToolCall } from './text/messages';
@@ -106,7 +107,7 @@ export class ToolRun implements AsyncIterable<ToolRunEvent> {
 
   /** Iterate at most once. Leaving the loop early aborts the run. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ToolRunEvent, void, undefined> {
-    if (this.#isStarted) return;
+    if (this.#isStarted) throw iteratedError('result() for the whole run');
     this.#isStarted = true;
     try {
       for (;;) {
@@ -197,9 +198,11 @@ function checkLimits(limits: Limits): Limits {
   return limits;
 }
 
+const TOOL_FIELDS: readonly (keyof ToolDefinition)[] = ['description', 'input', 'strict', 'execute'];
+
 function toTools(tools: RunToolsOptions['tools']): Tool[] {
   return Object.entries(checkObject('tools', tools) as RunToolsOptions['tools']).map(([name, definition]): Tool => {
-    checkObject(`tools.${name}`, definition);
+    checkKnownKeys(`tools.${name}`, checkObject(`tools.${name}`, definition), TOOL_FIELDS);
     const { description, input, strict = true } = definition;
     const { execute } = definition as { execute?: unknown };
     if (typeof execute !== 'function') throw CapstanError.argument(`tools.${name}.execute`, 'a function', execute);

@@ -1,3 +1,4 @@
+import { checkPlainSchema } from './checks';
 import { CapstanError } from './errors';
 
 /**
@@ -91,7 +92,7 @@ export function toJsonSchema(param: string, schema: AnySchema): Readonly<Record<
   // ArkType's schemas are functions.
   if ((typeof schema !== 'object' && typeof schema !== 'function') || schema === null)
     throw CapstanError.argument(param, 'a Standard Schema, such as one of Zod, or a JSON Schema', schema);
-  if (!isStandard(schema)) return schema;
+  if (!isStandard(schema)) return checkPlainSchema(param, schema);
   const { vendor, jsonSchema } = schema['~standard'];
   if (jsonSchema === undefined)
     throw CapstanError.unexpected(
@@ -103,7 +104,7 @@ export function toJsonSchema(param: string, schema: AnySchema): Readonly<Record<
   try {
     return withoutDialect(jsonSchema.input({ target: 'draft-2020-12' }));
   } catch (error) {
-    const message = `${param}: expected a schema with a JSON Schema, got one that ${vendor} cannot convert: ${(error as Error).message}`;
+    const message = `${param}: expected a schema with a JSON Schema, got one that ${vendor} cannot convert: ${(error as Error).message}. Use types that JSON has, such as a string with a format for a date`;
     throw new CapstanError('invalid_argument', message, { param, cause: error });
   }
 }
@@ -113,6 +114,9 @@ export function withoutDialect(schema: Readonly<Record<string, unknown>>): Recor
   const { $schema: _, ...rest } = schema;
   return rest;
 }
+
+/** Characters of a refused value in an error. */
+const MAX_SHOWN = 200;
 
 /** Parses the JSON text of a value and validates it. @throws CapstanError `invalid_output` with the issues. */
 export async function parseValue<S extends AnySchema>(schema: S, text: string): Promise<SchemaValue<S>> {
@@ -125,7 +129,13 @@ export async function parseValue<S extends AnySchema>(schema: S, text: string): 
   if (!isStandard(schema)) return value as SchemaValue<S>;
   const result = await schema['~standard'].validate(value);
   if (result.issues === undefined) return result.value as SchemaValue<S>;
-  throw new CapstanError('invalid_output', result.issues.map(showIssue).join('; '));
+  const { vendor } = schema['~standard'];
+  const issues = result.issues.map(showIssue).join('; ');
+  throw new CapstanError('invalid_output', `${issues} (${vendor} refuses ${shorten(text)})`);
+}
+
+function shorten(text: string): string {
+  return text.length <= MAX_SHOWN ? text : `${text.slice(0, MAX_SHOWN)}…`;
 }
 
 function showIssue({ message, path = [] }: StandardIssue): string {

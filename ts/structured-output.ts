@@ -1,4 +1,4 @@
-import { checkKnownKeys, checkObject, checkOneOf, checkString } from './checks';
+import { checkKnownKeys, checkObject, checkOneOf, checkPlainSchema, checkString } from './checks';
 import { CapstanError } from './errors';
 import { type GrammarPlan, grammarPlan } from './grammar-cache';
 
@@ -65,7 +65,7 @@ function planJson(fields: Fields): GrammarPlan {
   checkKnownKeys('structuredOutput', fields, ['type', 'schema']);
   const { schema } = fields;
   const param = 'structuredOutput.schema';
-  if (schema !== undefined && typeof schema !== 'boolean') checkObject(param, schema);
+  if (schema !== undefined && typeof schema !== 'boolean') checkPlainSchema(param, schema);
   return grammarPlan({ kind: 'json', ...(schema === undefined ? {} : { schema }) }, param);
 }
 

@@ -94,6 +94,9 @@ interface OpenRequest {
   tokens: number;
 }
 
+/** Characters of a path in an error. */
+const MAX_SHOWN_PATH = 200;
+
 /** Handles requests without sockets: checks access, finds the route, calls its handler and responds to errors. */
 export class App {
   readonly #options: AppOptions;
@@ -330,8 +333,12 @@ export class App {
       throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port');
     const routes = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
     const candidates = [...routes, ...adminRoutes];
-    if (candidates.length === 0)
-      throw new ApiError('unknown_url', 'Unknown path: see /openapi.json for the routes of this server');
+    if (candidates.length === 0) {
+      const similar = similarPaths(path).find((other) => this.#routes.at(other).length > 0);
+      const advice =
+        similar === undefined ? 'See /openapi.json for the routes of this server' : `Did you mean ${similar}?`;
+      throw new ApiError('unknown_url', `Unknown path ${path.slice(0, MAX_SHOWN_PATH)}. ${advice}`);
+    }
     const wanted = method === 'HEAD' ? 'GET' : method;
     const route = candidates.find((candidate) => candidate.method === wanted);
     if (route !== undefined) return route;
@@ -409,4 +416,13 @@ function toRecord(
     keyId: identity.keyId,
     tokens,
   };
+}
+
+/** Paths that a client means whose base URL lacks /v1, has it twice, or ends with a slash. */
+function similarPaths(path: string): string[] {
+  const rest = path
+    .replace(/^(?:\/v1)+(?=\/)/, '')
+    .replace(/\/+/g, '/')
+    .replace(/(?<=.)\/$/, '');
+  return [`/v1${rest}`, rest];
 }

@@ -1,4 +1,5 @@
 /** Tests of chat options: the request that they produce, and how the completion is parsed. */
+import { z } from 'zod';
 import {
   type ChatEvent,
   type ChatOptions,
@@ -149,6 +150,22 @@ describe('tool choice', () => {
     }
     expect(fake.grammars).toHaveLength(5);
     expect(new Set(fake.grammars.map((source) => JSON.stringify(source))).size).toBe(5);
+  });
+
+  test('the prompt lacks the dialect of a schema, and a schema object of a library is refused', async () => {
+    const ofTool = (parameters: object): Tool[] => [{ type: 'function', function: { name: 'f', parameters } } as Tool];
+    const withDialect = ofTool({ $schema: 'https://json-schema.org/draft/2020-12/schema', ...schema });
+    const prompts = [];
+    for (const given of [withDialect, ofTool(schema)]) {
+      await ask({ tools: given });
+      prompts.push(lastRequest().promptTokenIds);
+    }
+    expect(prompts[0]).toEqual(prompts[1]);
+    expect(withDialect[0].function.parameters).toHaveProperty('$schema');
+    await expect(ask({ tools: ofTool(z.object({ a: z.string() })) })).rejects.toMatchObject({
+      param: 'tools[0].function.parameters',
+      message: expect.stringContaining('z.toJSONSchema(schema)'),
+    });
   });
 
   test('with auto, only strict tools use a grammar', async () => {

@@ -642,6 +642,7 @@ describe('load and close', () => {
     ['an unknown device', { device: 'tpu' }, 'device'],
     ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'],
     ['a signal of another type', { signal: 1 }, 'signal'],
+    ['a controller in place of its signal', { signal: new AbortController() }, 'signal'],
     ['progress that is no function', { onProgress: true }, 'onProgress'],
     ['an unknown hub', { hub: 'github' }, 'hub'],
     ['zero queued tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'],

@@ -34,7 +34,7 @@ test('a rule that the grammar cannot express fails with its path', async () => {
   const schema = z.object({ age: z.number().refine((age) => age % 2 === 0, 'must be even') });
   await expect(generateObject(engine, 'x', { schema })).rejects.toMatchObject({
     code: 'invalid_output',
-    message: 'age: must be even',
+    message: 'age: must be even (zod refuses {"age": 31})',
   });
 });
 
@@ -53,6 +53,9 @@ test('a schema without a JSON Schema is refused', async () => {
     /schema: expected a schema with a JSON Schema \(Zod 4\.2.*got a schema of mine without one/,
   );
   await expect(generateObject(engine, 'x', { schema: z.object({ at: z.date() }) })).rejects.toThrow(
-    /schema: expected a schema with a JSON Schema, got one that zod cannot convert/,
+    /schema: expected a schema with a JSON Schema, got one that zod cannot convert: .*Use types that JSON has/,
+  );
+  await expect(generateObject(engine, 'x', undefined as never)).rejects.toThrow(
+    'options: expected an object, got undefined',
   );
 });

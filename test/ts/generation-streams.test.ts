@@ -27,6 +27,20 @@ test('text() and textStream have the text of the first choice', async () => {
   expect(text).toBe('Größe 😀');
 });
 
+test('a second iteration is refused, because it would yield nothing', async () => {
+  fake.answer = () => ({ text: 'once' });
+  const generation = engine.generate('Say it');
+  for await (const _ of generation.textStream);
+  const again = async () => {
+    for await (const _ of generation);
+  };
+  await expect(again()).rejects.toMatchObject({
+    code: 'invalid_argument',
+    message: expect.stringContaining('Use result() or text() for the whole answer'),
+  });
+  await expect(generation.text()).resolves.toBe('once');
+});
+
 test('leaving textStream aborts the call', async () => {
   fake.answer = () => ({ text: 'on '.repeat(1000), stepMs: 5 });
   const generation = engine.generate('Say it');

@@ -163,6 +163,9 @@ test('names what is wrong', async () => {
   const start = (options: object) => runTools(engine, 'Go', { tools: { add }, ...options }).result();
   await expect(start({ maxSteps: 0 })).rejects.toThrow(/maxSteps: expected an integer from 1 to 1000, got 0/);
   await expect(start({ tools: { add: {} } })).rejects.toThrow(/tools\.add\.execute: expected a function/);
+  await expect(start({ tools: { add: { ...add, inputs: add.input } } })).rejects.toThrow(
+    /tools\.add\.inputs: expected one of the options description, input, .*Did you mean input\?/,
+  );
   await expect(start({ tools: { add: { ...add, input: 'x' } } })).rejects.toThrow(
     /tools\.add\.input: expected a Standard Schema, such as one of Zod, or a JSON Schema, got "x"/,
   );

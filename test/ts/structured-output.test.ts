@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { Engine, type StructuredOutput } from '../../ts';
 import { planStructuredOutput } from '../../ts/structured-output';
 import { fake, type FakeGrammar } from '../fakes/fake-addon';
@@ -103,6 +104,8 @@ test.each<[unknown, string, RegExp]>([
   [{}, 'structuredOutput.type', /one of json, regex, choice, grammar/],
   [{ type: 'ebnf' }, 'structuredOutput.type', /got "ebnf"/],
   [{ type: 'json', schema: 5 }, 'structuredOutput.schema', /an object, got 5/],
+  [{ type: 'json', schema: z.object({ a: z.string() }) }, 'structuredOutput.schema', /z\.toJSONSchema\(schema\)/],
+  [{ type: 'json', schema: new (class Schema {})() }, 'structuredOutput.schema', /a schema object of a library/],
   [{ type: 'json', scheme: {} }, 'structuredOutput.scheme', /one of the options type, schema/],
   [
     { type: 'json', schema: { properties: { a: { uniqueItems: true } } } },

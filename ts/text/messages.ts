@@ -1,4 +1,4 @@
-import { checkObject, checkOneOf, checkString } from '../checks';
+import { checkObject, checkOneOf, checkPlainSchema, checkString } from '../checks';
 import { CapstanError } from '../errors';
 
 /** One message of a conversation. */
@@ -101,19 +101,29 @@ function checkPart(part: unknown, path: string): void {
   checkString(`${path}.text`, text);
 }
 
-/** @throws CapstanError `invalid_argument` that names the tool and the field. */
+/**
+ * Returns the tools without the name of their JSON Schema dialect, which clients such as the AI SDK and LangChain add,
+ * and which only costs tokens in a prompt.
+ * @throws CapstanError `invalid_argument` that names the tool and the field.
+ */
 export function checkTools(tools: unknown): readonly Tool[] {
   if (!Array.isArray(tools)) throw CapstanError.argument('tools', 'an array', tools);
   const names = new Set<string>();
-  tools.forEach((tool: unknown, i) => {
-    const { type, function: definition } = checkObject(`tools[${i}]`, tool);
-    checkOneOf(`tools[${i}].type`, type, ['function']);
-    const param = `tools[${i}].function.name`;
-    const name = checkString(param, checkObject(`tools[${i}].function`, definition).name);
-    if (names.has(name)) throw CapstanError.argument(param, 'a name that no other tool has', name);
+  return tools.map((tool: unknown, i) => {
+    const fields = checkObject(`tools[${i}]`, tool);
+    checkOneOf(`tools[${i}].type`, fields.type, ['function']);
+    const param = `tools[${i}].function`;
+    const definition = checkObject(param, fields.function);
+    const name = checkString(`${param}.name`, definition.name);
+    if (names.has(name)) throw CapstanError.argument(`${param}.name`, 'a name that no other tool has', name);
     names.add(name);
+    const { parameters } = definition;
+    if (typeof parameters !== 'object' || parameters === null) return tool as Tool;
+    const { $schema, ...schema } = checkPlainSchema(`${param}.parameters`, parameters);
+    return $schema === undefined
+      ? (tool as Tool)
+      : ({ ...fields, function: { ...definition, parameters: schema } } as unknown as Tool);
   });
-  return tools as Tool[];
 }
 
 /** A message in the format of Hugging Face chat templates. */

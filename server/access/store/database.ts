@@ -57,12 +57,17 @@ export async function databaseExists(location: DatabaseLocation): Promise<boolea
 
 export function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
   const { message } = error as Error;
-  const advice = DISK_FULL.test(message) ? '. Free space, or choose a folder on another disk' : '';
+  const advice = adviceFor(location, error as NodeJS.ErrnoException);
   return new AccessError(
     'database_error',
-    `cannot open the key database ${describeLocation(location)}: ${message}${advice}`,
+    `cannot open the database ${describeLocation(location)}: ${message}${advice}`,
     { cause: error },
   );
+}
+
+function adviceFor({ kind }: DatabaseLocation, { code = '', message }: NodeJS.ErrnoException): string {
+  if (DISK_FULL.test(message)) return '. Free space, or choose a folder on another disk';
+  return kind === 'postgres' && /^E[A-Z_]+$/.test(code) ? '. Check its address, and that PostgreSQL runs there' : '';
 }
 
 /** Uses a single connection, so that writers of this process never wait for each other inside SQLite. */

@@ -6,14 +6,18 @@ import { ServiceError } from '../store/errors';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-const KEY_FILE = 'secret.key';
+
+/** Where the encryption key of a data directory is. */
+export function secretKeyFile(dataDir: string): string {
+  return path.join(dataDir, 'secret.key');
+}
 
 /**
  * Returns the encryption key of a data directory, and creates it at the first start. Only its user can read the file.
  * It is not in the database, so a copy of the database reveals no secret.
  */
 export function loadSecretKey(dataDir: string): Buffer {
-  const file = path.join(dataDir, KEY_FILE);
+  const file = secretKeyFile(dataDir);
   try {
     fs.writeFileSync(file, randomBytes(KEY_BYTES), { mode: 0o600, flag: 'wx' });
   } catch (error) {
@@ -27,6 +31,21 @@ export function loadSecretKey(dataDir: string): Buffer {
     );
   if ((fs.statSync(file).mode & 0o077) !== 0) fs.chmodSync(file, 0o600);
   return key;
+}
+
+/**
+ * Refuses a key that was just created for a database that already has accounts, and removes it. Its secrets were sealed
+ * with another one. Throws ServiceError that says how to go on.
+ */
+export function refuseNewKey(dataDir: string): never {
+  const file = secretKeyFile(dataDir);
+  fs.rmSync(file);
+  throw new ServiceError(
+    'invalid_argument',
+    `${file}: expected the file that belongs to this database, got none: copy it from the backup, or from the data ` +
+      'directory of another service of the database. If it is lost, secret variables and second factors are lost too; ' +
+      `make a new one with: head -c ${KEY_BYTES} /dev/urandom > ${file}`,
+  );
 }
 
 /** Encrypts secrets for the database with AES-256-GCM. */
@@ -59,7 +78,7 @@ export class SecretBox {
     } catch {
       throw new ServiceError(
         'invalid_argument',
-        `cannot decrypt a stored secret: ${KEY_FILE} is not the file it was encrypted with`,
+        `cannot decrypt a stored secret: secret.key is not the file it was encrypted with`,
       );
     }
   }

@@ -169,7 +169,7 @@ async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promi
       'nothing to change: expected --name, --alias, --remove-aliases, --fallback, --fallback-after, --remove-fallbacks, a flag of the upstream, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
     );
   const { id, rev } = await findDeployment(client, name);
-  print(io, flags, await client.deployments.edit(id, body, rev), 'changed:');
+  print(io, flags, await client.deployments.edit(id, body, rev), 'changed. State:');
 }
 
 async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {

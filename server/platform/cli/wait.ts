@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CommandIo, counted } from 'capstan/internal/cli';
-import { type Client } from '../api/client';
+import { ApiFailure, type Client } from '../api/client';
 import type { Container, DataSource, Deployment, Reason, Version } from '../api/objects';
 import { describePull, pullAdvice } from './pull-text';
 import { plain } from './text';
 
 const POLL_MS = 400;
 const SHOWN_LINES = 20;
+/** A restart of the service takes less. */
+const UNREACHABLE_MS = 30_000;
+const UNREACHABLE = 'the service cannot be reached, trying again for 30 s';
 
 /** The wait ended without success. The message has the reason and may end with log lines. */
 class NotReached extends Error {
@@ -16,13 +19,27 @@ class NotReached extends Error {
 /** The result of one query. `failed` ends the wait with an error; `late` is the error after the timeout. */
 type Found<T> = { state: string } & ({ reached: T } | { failed: string } | { late: string });
 
-/** Queries until the target is reached. Prints each new state to standard error. @throws NotReached */
+/**
+ * Queries until the target is reached. Prints each new state to standard error. The service may restart meanwhile.
+ * @throws NotReached
+ */
 async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, query: () => Promise<Found<T>>): Promise<T> {
   const startedMs = now();
   let last = '';
+  let reachedMs = startedMs;
   for (;;) {
-    const found = await query();
+    const found = await query().catch((error: unknown) => {
+      if (!isUnreachable(error) || now() - reachedMs > UNREACHABLE_MS) throw error;
+      return undefined;
+    });
     const waitedS = (now() - startedMs) / 1000;
+    if (found === undefined) {
+      if (last !== UNREACHABLE) err(`${waitedS.toFixed(1).padStart(6)} s  ${UNREACHABLE}\n`);
+      last = UNREACHABLE;
+      await sleep(POLL_MS, undefined, { signal });
+      continue;
+    }
+    reachedMs = now();
     if (found.state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${found.state}\n`);
     last = found.state;
     if ('reached' in found) return found.reached;
@@ -111,11 +128,17 @@ export function waitForPull(
   });
 }
 
+function isUnreachable(error: unknown): boolean {
+  return error instanceof ApiFailure && (error.code === 'unreachable' || error.code === 'standby');
+}
+
 function progressOf({ state }: Deployment, version: Version | undefined): string {
   if (version === undefined || version.state === state) return state;
   const restarts = version.replicas.reduce((sum, replica) => sum + replica.restarts, 0);
-  const waits = version.state === 'queued' && version.reason !== null ? `: ${plain(version.reason.message)}` : '';
-  return `${state}: version ${version.number} is ${version.state}${waits}${restarts === 0 ? '' : ` after ${counted(restarts, 'restart')}`}`;
+  const waits = version.state === 'queued' || version.state === 'backoff' ? version.reason : null;
+  // The reason of a backoff has the number of exits.
+  const after = waits === null && restarts > 0 ? ` after ${counted(restarts, 'restart')}` : '';
+  return `${state}: version ${version.number} is ${version.state}${waits === null ? '' : `: ${plain(waits.message)}`}${after}`;
 }
 
 function hasFailed({ state }: Deployment, version: Version | undefined): boolean {

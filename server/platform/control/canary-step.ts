@@ -1,3 +1,4 @@
+import type { CanaryState } from '../canary/canary-schema';
 import { isInactive, isServing } from '../deployments/version-state';
 import type { ReconcileContext } from './reconcile-context';
 import {
@@ -9,6 +10,9 @@ import {
   type VersionRecord,
 } from './records';
 import { addReplica, freeOrdinal } from './replicas';
+
+/** States of a canary whose roll-out is over. */
+const DECIDED: ReadonlySet<CanaryState> = new Set(['promoted', 'rolled_back', 'cancelled']);
 
 /** Returns the canary of the current roll-out, or undefined. */
 export function canaryOf({ canary, targetId }: DeploymentRecord): CanaryRecord | undefined {
@@ -44,7 +48,7 @@ export function growCanary(deployment: DeploymentRecord, target: VersionRecord, 
 /** Records how the canary ended, if its roll-out is over. */
 export function settleCanary(deployment: DeploymentRecord, { emit, nowMs }: ReconcileContext): void {
   const { canary } = deployment;
-  if (canary === null || canary.state === 'rolled_back') return;
+  if (canary === null || DECIDED.has(canary.state)) return;
   const version = findVersion(deployment, canary.versionId);
   const number = version?.number ?? null;
   if (canary.versionId === deployment.activeId) {

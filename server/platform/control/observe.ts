@@ -86,7 +86,13 @@ export function observe(
         endReplica(
           version,
           replica,
-          { exitCode: observation.exitCode, cause: observation.cause, message: observation.message },
+          {
+            exitCode: observation.exitCode,
+            cause: observation.cause,
+            message: observation.message,
+            // A start script may print such a line, and may accept the flag at the next start.
+            isFinal: version.isBuiltin && observation.refusedFlag === true,
+          },
           nowMs,
           policy,
         );

@@ -61,12 +61,15 @@ export async function demandQuotas(tx: ServiceTx, owner: OwnerRef, demand: Deman
     [quotas.quota_versions, used.used_versions + 1, (n) => `${counted(n, 'version')} of all deployments`],
     [quotas.quota_gpu, demand.gpus, (n) => counted(n, 'GPU')],
     [quotas.quota_cpu_millis, demand.cpuMillis, (n) => `${counted(n / 1000, 'CPU core')}`],
-    [quotas.quota_memory_mb, demand.memoryMb, (n) => `${n} MB of memory`],
-    [quotas.quota_disk_mb, used.used_disk_mb + homeMb, (n) => `${n} MB of disk`],
+    [quotas.quota_memory_mb, demand.memoryMb, (n) => `${n} MiB of memory`],
+    [quotas.quota_disk_mb, used.used_disk_mb + homeMb, (n) => `${n} MiB of disk`],
   ];
   for (const [quota, needed, unit] of wanted)
     if (quota !== null && needed > quota)
-      throw new ServiceError('quota_exceeded', `needs ${unit(needed)}, but the quota of the owner is ${unit(quota)}`);
+      throw new ServiceError(
+        'quota_exceeded',
+        `needs ${unit(needed)}, but the quota of the owner is ${unit(quota)}. An administrator can change it`,
+      );
 }
 
 async function sizeMb(tx: ServiceTx, sourceId: string | undefined): Promise<number> {

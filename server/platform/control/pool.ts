@@ -71,13 +71,13 @@ export class Pool {
       exceeds(cpuQuota, this.#ownerCpuMillis - releasedMillis, cpuMillis * count, (n) =>
         counted(n / 1000, 'CPU core'),
       ) ??
-      exceeds(memoryQuota, this.#ownerMemoryMb - releasedMb, memoryMb * count, (n) => `${n} MB of memory`);
+      exceeds(memoryQuota, this.#ownerMemoryMb - releasedMb, memoryMb * count, (n) => `${n} MiB of memory`);
     if (overQuota !== undefined) return overQuota;
     const freeMb = this.#capacity.memoryMb - this.#usedMemoryMb + releasedMb;
     if (memoryMb * count > freeMb)
       return {
         reason: 'insufficient_memory',
-        message: `needs ${memoryMb * count} MB of memory, ${Math.max(0, freeMb)} MB available`,
+        message: `needs ${memoryMb * count} MiB of memory, ${Math.max(0, freeMb)} MiB available`,
       };
     return undefined;
   }

@@ -126,6 +126,8 @@ export type Observation =
       cause?: ExitCause;
       message: string;
       wasStopped: boolean;
+      /** See {@link ReplicaEvent}. */
+      refusedFlag?: boolean;
     }
   /** Not running any more after a restart of the service, for example because the machine rebooted. */
   | { type: 'lost'; replicaId: string }

@@ -60,6 +60,8 @@ export interface Exit {
   /** A more specific reason than `crash_loop`. */
   reason?: ErrorReason;
   message?: string;
+  /** Each further start would end in the same way. */
+  isFinal?: boolean;
 }
 
 /** Why a version failed. `message` is shown to users. */
@@ -116,7 +118,10 @@ export function fail(
   return VERSION_TRANSITIONS[status.state][name] === undefined ? status : toError(status, failure, nowMs);
 }
 
-/** Applies the exit of the last replica: backoff, or `error` after too many exits. A slow start is not an exit. */
+/**
+ * Applies the exit of the last replica: backoff, or `error` after too many exits or a final first one. A slow start is
+ * not an exit.
+ */
 export function exited(
   status: VersionStatus,
   exit: Exit,
@@ -137,7 +142,8 @@ export function exited(
     readyAt: null,
     retryAt: nowMs + retryDelayMs(numExits, policy),
   };
-  return numExits >= policy.maxExits ? toError(waiting, failure, nowMs) : waiting;
+  const isFinal = exit.isFinal === true && numExits === 1 && status.readyAt === null;
+  return isFinal || numExits >= policy.maxExits ? toError(waiting, failure, nowMs) : waiting;
 }
 
 /** Returns the backoff after `numExits` consecutive exits. */

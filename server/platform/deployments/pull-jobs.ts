@@ -92,7 +92,7 @@ export async function admitPull(
     const others = await pulledBytes(tx, owner.id, key.sourceId);
     const needed = Math.ceil(used + (others + totalBytes) / 2 ** 20);
     if (needed <= quota) return undefined;
-    return `needs ${needed} MB of disk with the other data and unfinished downloads, but the quota of the owner is ${quota} MB of disk`;
+    return `needs ${needed} MiB of disk with the other data and unfinished downloads, but the quota of the owner is ${quota} MiB of disk`;
   });
 }
 

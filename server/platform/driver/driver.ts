@@ -112,7 +112,8 @@ export type ReplicaEvent =
   | { type: 'placed'; replicaId: string }
   /**
    * The replica has ended. Its log is complete, unless the disk is full. `cause`: when known, or suggested by its log.
-   * `message`: for users; states how certain the cause is. `wasStopped`: it ended on request.
+   * `message`: for users; states how certain the cause is. `wasStopped`: it ended on request. `refusedFlag`: it refused
+   * a flag, so it would end in the same way again.
    */
   | {
       type: 'exited';
@@ -122,6 +123,7 @@ export type ReplicaEvent =
       cause?: ExitCause;
       message: string;
       wasStopped: boolean;
+      refusedFlag?: true;
     };
 
 export interface Misplaced {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   Access,
@@ -29,7 +30,7 @@ import { DataMeasurer } from '../deployments/data-measurer';
 import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
-import { loadSecretKey } from '../accounts/secret-box';
+import { loadSecretKey, refuseNewKey, secretKeyFile } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
 import { StorageService } from '../storage/storage-service';
 import { MoneyMeter } from '../money/money-meter';
@@ -150,6 +151,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       });
   closers.push(endMigration);
   if (shutdown.signal.aborted) return 0;
+  const isNewKey = !existsSync(secretKeyFile(dir.root));
   const store = await openServingServiceStore(
     {
       location,
@@ -162,6 +164,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     () => onPush(),
   );
   closers.push(() => store.close());
+  if (isNewKey && (await store.readOwnerIds()).length > 0) refuseNewKey(dir.root);
   checkDatabase = () =>
     store.readState().then(
       () => undefined,

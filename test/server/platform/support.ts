@@ -161,7 +161,7 @@ export class FakeDriver implements Driver {
     setImmediate(() => this.#listener?.(event));
   }
 
-  exit(replicaId: string, exitCode: number | null = 1, more: { cause?: ExitCause } = {}): void {
+  exit(replicaId: string, exitCode: number | null = 1, more: { cause?: ExitCause; refusedFlag?: true } = {}): void {
     this.world.running.delete(replicaId);
     this.emit({
       type: 'exited',

@@ -79,7 +79,7 @@ export function explainExit(
   const sign = SIGNS.find(({ pattern }) => pattern.test(text));
   if (sign !== undefined) return event(`Ended with ${how}, and its log mentions ${sign.what}`, sign.cause);
   const flagError = exit.exitCode === 2 ? FLAG_ERROR.exec(text)?.[1] : undefined;
-  if (flagError !== undefined) return event(`Ended with ${how}: ${flagError}`);
+  if (flagError !== undefined) return { ...event(`Ended with ${how}: ${flagError}`), refusedFlag: true };
   return event(
     networkHint(text, level) === undefined
       ? `Ended with ${how}`

@@ -669,6 +669,16 @@ describe('other routes', () => {
     expect([reply.status, reply.json.error.code]).toEqual([status, 'unknown_url']);
   });
 
+  test.each([
+    ['/chat/completions', 'Unknown path /chat/completions. Did you mean /v1/chat/completions?'],
+    ['/v1/v1/models', 'Unknown path /v1/v1/models. Did you mean /v1/models?'],
+    ['/v1/models/', 'Unknown path /v1/models/. Did you mean /v1/models?'],
+    ['/v1/health', 'Unknown path /v1/health. Did you mean /health?'],
+    ['/v1/images/generations', 'Unknown path /v1/images/generations. See /openapi.json for the routes of this server'],
+  ])('%s names the path that the client may mean', async (path, message) => {
+    expect((await get(path)).json.error.message).toBe(message);
+  });
+
   test('answer 405 with Allow for another method', async () => {
     const reply = await get('/v1/chat/completions');
     expect([reply.status, reply.headers.Allow, reply.json.error.code]).toEqual([405, 'POST', 'method_not_allowed']);

@@ -43,6 +43,21 @@ test.each([
   expect(calls.filter((call) => call.endsWith('/versions'))).toHaveLength(3);
 });
 
+test('a service that restarts meanwhile is asked again', async () => {
+  const { fetch } = fakeService([
+    { state: 'stopping', numReplicas: 1 },
+    { state: 'paused', numReplicas: 0 },
+  ]);
+  let numCalls = 0;
+  const restarting = ((...args: Parameters<typeof globalThis.fetch>) =>
+    [4, 5].includes(++numCalls)
+      ? Promise.reject(new TypeError('fetch failed', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) }))
+      : fetch(...args)) as typeof globalThis.fetch;
+  const { code, out, err } = await run(['stop', 'dep_1', '--wait'], restarting);
+  expect([code, out]).toEqual([0, 'chat (dep_1) is paused\n']);
+  expect(err.match(/the service cannot be reached, trying again for 30 s/g)).toHaveLength(1);
+});
+
 test('without --wait the command returns at once', async () => {
   const { fetch, calls } = fakeService([{ state: 'stopping', numReplicas: 1 }]);
   expect(await run(['stop', 'dep_1'], fetch)).toEqual({

@@ -157,6 +157,30 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: failing.reason } });
   });
 
+  on('a flag that the runtime refuses fails a version at once, one of a start script does not', async () => {
+    await open();
+    h.driver.answers = () => false;
+    const builtin = await create();
+    h.driver.exit(running()[0].id, 2, { refusedFlag: true });
+    await h.settle();
+    expect(await get(builtin.id)).toMatchObject({
+      state: 'failed',
+      reason: { code: 'crash_loop', message: expect.stringMatching(/^exited once: /), exit_code: 2 },
+    });
+    const script = await create({ name: 'script', start_command: 'python3 serve.py' });
+    h.driver.exit(running()[0].id, 2, { refusedFlag: true });
+    await h.settle();
+    expect(await version(script.id, 1)).toMatchObject({ state: 'backoff' });
+  });
+
+  on('a flag that is refused after the version was ready is tried again', async () => {
+    await open();
+    const { id } = await create();
+    h.driver.exit(running()[0].id, 2, { refusedFlag: true });
+    await h.settle();
+    expect(await version(id, 1)).toMatchObject({ state: 'backoff' });
+  });
+
   on('restarts a crashing replica with exponential backoff until the limit', async () => {
     await open();
     h.driver.answers = () => false;
@@ -585,7 +609,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       [
         'quota_memory_mb',
         1_500,
-        "needs 1024 MB of memory, 476 MB of memory left of the owner's quota of 1500 MB of memory",
+        "needs 1024 MiB of memory, 476 MiB of memory left of the owner's quota of 1500 MiB of memory",
       ],
     ] as const)(
       'waits while %s is used up, and counts replicas until they have exited',

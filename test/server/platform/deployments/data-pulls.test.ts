@@ -482,7 +482,7 @@ overBackends((make) => {
       note: null,
     };
     expect(await store.admitPull(await takeOf(second.id), listing)).toMatch(
-      /needs \d+ MB of disk with the other data and unfinished downloads/,
+      /needs \d+ MiB of disk with the other data and unfinished downloads/,
     );
   });
 
@@ -504,7 +504,7 @@ overBackends((make) => {
     };
     for (const id of ids) await store.pullAgain(admin, id, {});
     expect(await store.admitPull(await takeOf(ids[0]), listing)).toBeUndefined();
-    expect(await store.admitPull(await takeOf(ids[1]), listing)).toMatch(/needs 12 MB of disk/);
+    expect(await store.admitPull(await takeOf(ids[1]), listing)).toMatch(/needs 12 MiB of disk/);
   });
 
   test('delete the unfinished download of another model, which no quota counts', async () => {
@@ -549,7 +549,7 @@ overBackends((make) => {
     expect((await pulled(second.id)).error).toMatchObject({
       code: 'quota_exceeded',
       message: expect.stringMatching(
-        /needs \d+ MB of disk with the other data and .*, but the quota of the owner is 0 MB/,
+        /needs \d+ MiB of disk with the other data and .*, but the quota of the owner is 0 MiB/,
       ) as string,
     });
     expect(hub.downloads().filter((file) => file.includes('model.safetensors')).length).toBe(2);

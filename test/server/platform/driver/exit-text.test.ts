@@ -96,6 +96,10 @@ test('gives no hint for other lines', () => {
 
 test('a flag that the runtime refuses is part of the explanation', () => {
   const line = "error: --max-model-len: expected at most the model's context length 2048, got 8192";
-  expect(explain({ exitCode: 2 }, ['loading', line]).message).toBe(`Ended with exit code 2: ${line.slice(7)}`);
-  expect(explain({ exitCode: 1 }, [line]).message).toBe('Ended with exit code 1');
+  expect(explain({ exitCode: 2 }, ['loading', line])).toMatchObject({
+    message: `Ended with exit code 2: ${line.slice(7)}`,
+    refusedFlag: true,
+  });
+  const other = explain({ exitCode: 1 }, [line]);
+  expect([other.message, other.refusedFlag]).toEqual(['Ended with exit code 1', undefined]);
 });

@@ -1,5 +1,5 @@
 /** Start-up errors of `capstan up`: one line and an exit code. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -97,4 +97,29 @@ test('the help names every group and gives examples', async () => {
     'Examples:',
   ])
     expect(stdout).toContain(text);
+});
+
+test('a database with accounts needs its secret.key', async () => {
+  const dataDir = join(folder, 'restored');
+  const password = join(folder, 'password.txt');
+  writeFileSync(password, 'correct horse battery');
+  const args = ['up', '--data-dir', dataDir, '--port', '0'];
+  const first = start([...args, '--bootstrap-email', 'ada@example.com', '--bootstrap-password-file', password], {});
+  await first.until('\nIsolation: ');
+  first.process.kill('SIGTERM');
+  await first.exited;
+  const file = join(dataDir, 'secret.key');
+  const key = readFileSync(file);
+  rmSync(file);
+  const { code, stderr } = await finished(args);
+  expect(code).toBe(2);
+  expect(stderr).toContain(
+    `${file}: expected the file that belongs to this database, got none: copy it from the backup`,
+  );
+  expect(existsSync(file)).toBe(false);
+  writeFileSync(file, key);
+  const again = start(args, {});
+  await again.until('\nIsolation: ');
+  again.process.kill('SIGTERM');
+  expect(await again.exited).toEqual([0, null]);
 });
