@@ -6,7 +6,7 @@ import { exchange } from '../fakes/memory-exchange';
 
 const COPY = 'The harbour has nine boats, a tall crane and a small blue house. ';
 const TEXT = `${COPY.repeat(3)}Repeat it: ${COPY}`;
-const MESSAGES: ChatMessage[] = [{ role: 'user', content: `Repeat this text twice: ${COPY.repeat(2)}` }];
+const MESSAGES: ChatMessage[] = [{ role: 'user', content: `Repeat after me: ${COPY.trim()}` }];
 const SAMPLING: SamplingParams[] = [
   { temperature: 0, maxTokens: 120 },
   { temperature: 0, maxTokens: 60, logprobs: 3, ignoreEos: true },
