@@ -16,7 +16,11 @@ export interface Folders {
  * Returns what the driver runs. Checks the folders again: they may have been deleted or moved since they were bound.
  * @throws DriverError `data_binding_missing`
  */
-export function replicaSpec(launch: Launch, { dataRoots, snapshots, prefixCaches }: Folders, isolation: Isolation): ReplicaSpec {
+export function replicaSpec(
+  launch: Launch,
+  { dataRoots, snapshots, prefixCaches }: Folders,
+  isolation: Isolation,
+): ReplicaSpec {
   const inputs: { mount: string; path: string }[] = [];
   let home: ReplicaSpec['home'] = null;
   for (const { mount, mode, path, isIncomplete } of launch.folders) {
@@ -70,9 +74,9 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots, prefixCaches
     inputs,
     home,
     cache:
-      launch.deploymentId === null || launch.prefixCacheMb === 0
-        ? null
-        : { folder: prefixCaches.folderOf(launch.deploymentId), maxMb: launch.prefixCacheMb },
+      launch.deploymentId !== null && launch.prefixCacheMb > 0
+        ? { folder: prefixCaches.folderOf(launch.deploymentId), maxMb: launch.prefixCacheMb }
+        : null,
     healthPath,
     secret,
   };
