@@ -16,7 +16,7 @@ import {
 } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
-import { CacheFolders, hardLimit, ownerOf } from './cache-folders';
+import { CacheFolders, hardLimit, locateFolder, ownerOf } from './cache-folders';
 import { type CgroupFiles, type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, type GpuFiles, type GpuProgram, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
@@ -220,19 +220,19 @@ export class ProcessDriver implements Driver {
   }
 
   /** All training containers have one user, so that the owner of a workspace is known before it is used. */
-  async #userOf({ id, home, cache }: ReplicaSpec): Promise<number> {
+  async #userOf({ id, home }: ReplicaSpec, cache: string | undefined): Promise<number> {
     if (home?.mode === 'rw') return WORKSPACE_UID;
-    return cache === null
-      ? this.#userIds.take(id)
-      : this.#userIds.take(id, cache.folder, await ownerOf(cache.folder));
+    return cache === undefined ? this.#userIds.take(id) : this.#userIds.take(id, cache, await ownerOf(cache));
   }
 
-  /** Returns the folder, or undefined if the replica has none, or one that cannot be used. */
-  async #prepareCache({ cache, logId, ordinal }: ReplicaSpec, owner: number | undefined): Promise<string | undefined> {
+  /** Does a step for the shared folder of a replica. Returns undefined if it has none, or one that cannot be used. */
+  async #tryCache(
+    { cache, logId, ordinal }: ReplicaSpec,
+    step: (folder: string) => Promise<string>,
+  ): Promise<string | undefined> {
     if (cache === null) return undefined;
     try {
-      await this.#cacheFolders.prepare(cache.folder, owner ?? process.geteuid!());
-      return cache.folder;
+      return await step(cache.folder);
     } catch (error) {
       const { message } = error as Error;
       await this.#options.logs.note(logId, ordinal, `The prefix cache is not kept on the disk: ${message}`);
@@ -243,7 +243,8 @@ export class ProcessDriver implements Driver {
   /** Checks and prepares the files of a start. Starts nothing. */
   async #prepare(spec: ReplicaSpec, folder: ReplicaFolder): Promise<{ home: string; note: Note }> {
     const { level } = this.isolation;
-    const owner = level === 'L2' && process.geteuid!() === 0 ? await this.#userOf(spec) : undefined;
+    const located = await this.#tryCache(spec, locateFolder);
+    const owner = level === 'L2' && process.geteuid!() === 0 ? await this.#userOf(spec, located) : undefined;
     await checkBindings(spec, level, owner !== undefined);
     await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
     await mkdir(folder.spool, { recursive: true, mode: 0o700 });
@@ -253,7 +254,8 @@ export class ProcessDriver implements Driver {
       throw error;
     });
     if (level !== 'L2') await linkInputs(spec, folder);
-    const cache = await this.#prepareCache(spec, owner);
+    const cache =
+      located && (await this.#tryCache(spec, () => this.#cacheFolders.prepare(located, owner ?? process.geteuid!())));
     const address = await chooseAddress(level, spec, this.#sockets);
     const { logId, ordinal, isProduction, healthPath } = spec;
     const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath }, uid: owner, cache };

@@ -1,5 +1,15 @@
 /** Folders that outlive replicas: who may see one, whom it belongs to, and what happens when it cannot be used. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ReplicaSpec } from '../../../../server/platform/driver/driver';
@@ -56,8 +66,8 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
   const flagsAt = (level: 'L2' | 'L0', cache: string | undefined, command: string | null = null): string[] => {
     const address = { type: 'tcp', host: '127.0.0.1', port: 8000 } as const;
     const layout = layoutOf(level, { home: '/home', inputs: '/inputs' }, spec, address, cache);
-    return commandOf({ ...spec, startCommand: command }, layout).filter((arg, i, all) =>
-      /^--prefix/.test(`${arg} ${all[i - 1]}`) || /^--prefix/.test(all[i - 1] ?? ''),
+    return commandOf({ ...spec, startCommand: command }, layout).filter(
+      (arg, i, all) => /^--prefix/.test(`${arg} ${all[i - 1]}`) || /^--prefix/.test(all[i - 1] ?? ''),
     );
   };
   const flags = (folder: string) => ['--prefix-cache-dir', folder, '--prefix-cache-disk-size', '64M'];
@@ -108,6 +118,13 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
     expect(userOf(second)).toBe(userOf(first));
     if (isRoot) expect(userOf(other)).not.toBe(userOf(first));
     expect(statSync(cache.folder).uid).toBe(userOf(first));
+  });
+
+  test('a link in the path of the folder leads to another disk', async () => {
+    mkdirSync(join(dataDir, 'elsewhere'));
+    symlinkSync('elsewhere', join(dataDir, 'caches'));
+    await run('echo kept > /platform/cache/file', cacheOf('dep_a'));
+    expect(readFileSync(join(dataDir, 'elsewhere', 'dep_a', 'file'), 'utf8')).toBe('kept\n');
   });
 
   test('eight replicas that start together share it', async () => {
