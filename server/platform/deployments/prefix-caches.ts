@@ -24,6 +24,7 @@ export class PrefixCaches {
   async keepOnly(deploymentIds: readonly string[]): Promise<void> {
     const kept = new Set(deploymentIds);
     const names = await fs.promises.readdir(this.#folder).catch(() => []);
-    for (const name of names) if (name.startsWith('dep_') && !kept.has(name)) await removeFolder(path.join(this.#folder, name));
+    for (const name of names)
+      if (name.startsWith('dep_') && !kept.has(name)) await removeFolder(path.join(this.#folder, name));
   }
 }
