@@ -164,7 +164,11 @@ async function surviveKills(numKills: number): Promise<string> {
     }
     await server.exited;
     server = await open(dataDir);
-    begun = (await server.client.batches.retrieve(id)).request_counts!.completed;
+    const before = batch.request_counts!.completed;
+    // The counts are right once the batch is open again.
+    do begun = (await server.client.batches.retrieve(id)).request_counts!.completed;
+    while (begun === 0);
+    if (begun < before) throw new Error(`${before} results before the kill, ${begun} after it`);
   }
   return `# A batch through kill -9
 
