@@ -280,8 +280,7 @@ void StoreFolder::make_identity(const std::string& identity) {
       error = errno;
     unlinkat(folder_.get(), unfinished.c_str(), 0);
   }
-  if (error != 0 || !read_identity(identity))
-    fail_on_disk(root_->path(), error != 0 ? error : EIO);
+  if (error != 0 || !read_identity(identity)) fail_on_disk(root_->path(), error != 0 ? error : EIO);
 }
 
 void StoreFolder::remove_unfinished() {

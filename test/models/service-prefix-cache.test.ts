@@ -1,4 +1,4 @@
-/** Deployments keep their prefix cache on the disk: over restarts, roll-outs and scaling to zero, and apart from others. */
+/** Deployments keep their prefix cache on the disk over restarts, roll-outs and scaling to zero, apart from others. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import OpenAI from 'openai';

@@ -666,7 +666,8 @@ export const OwnerQuota = object({
   used_memory_mb: INTEGER,
   used_disk_mb: {
     ...INTEGER,
-    description: 'Measured size of the data sources and of the home folders that versions copied, and the limits of the prefix caches',
+    description:
+      'Measured size of the data sources and of the home folders that versions copied, and the limits of the prefix caches',
   },
   is_admin: { ...BOOLEAN, description: 'Whether the user is an administrator of the installation' },
   rev: Rev,

@@ -443,7 +443,7 @@ export class Controller implements GatewayControl {
   }
 }
 
-/** Whether the deployment has a version whose prefix cache is on the disk: one that serves, will serve or still runs. */
+/** Whether a version that serves, will serve or still runs keeps its prefix cache on the disk. */
 function keepsCache({ versions, activeId, targetId }: DeploymentRecord): boolean {
   return versions.some(
     ({ id, prefixCacheMb, replicas }) =>

@@ -40,13 +40,20 @@ export interface Demand {
   memoryMb: number;
   /** The source of the home folder, which the version copies. */
   homeId: string | undefined;
-  /** What the prefix cache may take on the disk beyond that of the versions before. */
+  /** What the prefix cache may take on the disk, less what an active or target version may take already. */
   cacheMb: number;
   /** Whether the version also makes a new deployment. */
   isDeployment: boolean;
 }
 
-export const NO_DEMAND: Demand = { gpus: 0, cpuMillis: 0, memoryMb: 0, homeId: undefined, cacheMb: 0, isDeployment: false };
+export const NO_DEMAND: Demand = {
+  gpus: 0,
+  cpuMillis: 0,
+  memoryMb: 0,
+  homeId: undefined,
+  cacheMb: 0,
+  isDeployment: false,
+};
 
 /**
  * Refuses a version that the owner's quotas never allow. A version only waits for GPUs, CPU and memory that the owner

@@ -8,7 +8,15 @@ import { demandDisk, demandQuotas } from '../control/pool-rows';
 import type { ServiceTx } from '../store/schema';
 import { bindHubModel } from './hub-models';
 import { prefixCacheMb } from './runtime-options';
-import { cacheMbOf, completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
+import {
+  cacheMbOf,
+  completeSpec,
+  demandIsolation,
+  demandOf,
+  demandPossible,
+  type OpenSpec,
+  type SpecRequest,
+} from './spec';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion, openVersion } from './version-rows';
 import { isInactive, isServing } from './version-state';

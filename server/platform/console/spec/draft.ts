@@ -181,11 +181,7 @@ export function problemsOf(draft: SpecDraft, from?: SpecDraft): DraftProblems {
   check('tensorParallel', draft.tensorParallel === '' || isInteger(draft.tensorParallel, 1, 64), 'spec.error.number');
   const isCount = (value: string, max: number) => value === '' || isInteger(value, 1, max);
   check('kvCacheMemoryMb', isCount(draft.kvCacheMemoryMb, 67_108_864), 'spec.error.number');
-  check(
-    'prefixCacheDiskMb',
-    !draft.prefixCaching || isCount(draft.prefixCacheDiskMb, 67_108_864),
-    'spec.error.number',
-  );
+  check('prefixCacheDiskMb', !draft.prefixCaching || isCount(draft.prefixCacheDiskMb, 67_108_864), 'spec.error.number');
   check('maxNumSeqs', isCount(draft.maxNumSeqs, 65_536), 'spec.error.number');
   check('maxNumBatchedTokens', isCount(draft.maxNumBatchedTokens, 16_777_216), 'spec.error.number');
   check('chatTemplate', draft.chatTemplate === '' || /[{\n]/.test(draft.chatTemplate), 'spec.error.template');

@@ -15,8 +15,8 @@ export class CacheFolders {
   readonly #preparing = new Map<string, Promise<string>>();
 
   /**
-   * Creates a folder for a user if it is missing. Empties one of another user: nobody may give away what is in it.
-   * Replicas that share a folder have one user, so none of them runs then. Returns the folder.
+   * Creates a folder for a user if it is missing. Empties one of another user. Replicas that share a folder have one
+   * user, so none of them runs then. Returns the folder.
    * @throws Error if it cannot be created
    */
   prepare(folder: string, owner: number): Promise<string> {

@@ -1,4 +1,4 @@
-/** Folders that outlive replicas: who may see one, whom it belongs to, and what happens when it cannot be used. */
+/** Folders that outlive replicas: who may see one, which user owns it, and what happens when it cannot be used. */
 import {
   existsSync,
   mkdirSync,
