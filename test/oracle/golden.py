@@ -171,12 +171,29 @@ def random_weights(case, config, generator):
         weights = names_of_the_hub(config, weights)
     if case["outer"] is not None:
         weights = {name.replace("model.", "model.language_model."): value for name, value in weights.items()}
-    if "stored-inv-freq" in case["features"]:
+    return weights | other_tensors(case, weights, generator)
+
+
+def other_tensors(case, weights, generator):
+    """What files hold besides the tensors of the model. "head-only" removes the embedding from `weights`."""
+    others, features = {}, case["features"]
+    if "stored-inv-freq" in features:
         # Llama 2 checkpoints of 2023 contain these tensors. Loaders ignore them.
         for i in range(case["layers"]):
             half = (case["head_dim"] or case["hidden"] // case["heads"]) // 2
-            weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
-    return weights
+            others[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
+    if "unknown-tensors" in features:
+        others |= {f"model.layers.{case['layers']}.eh_proj.weight": torch.rand(3, 5, generator=generator),
+                   "vision_tower.patch_embed.weight": torch.rand(2, 3, 4, generator=generator), "step": torch.tensor(7)}
+    embedding = "model.embed_tokens.weight"
+    if "stored-head" in features:
+        others["lm_head.weight"] = weights[embedding].clone()
+    if "other-head" in features:
+        # Transformers ties a head that equals the embedding, or that is not in the files.
+        others["lm_head.weight"] = weights[embedding].flip(0).contiguous()
+    if "head-only" in features:
+        others["lm_head.weight"] = weights.pop(embedding)
+    return others
 
 
 def names_of_the_hub(config, weights):
@@ -221,8 +238,11 @@ def write_model(case, seed, directory, tokenizer_json):
 
 
 def load_judge(case, directory):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
-    if case["max_model_len"]:
+    implementations = {"attn_implementation": "eager"}
+    if [n for n in (case["hidden"], case["inner"], case["config"].get("moe_intermediate_size", 0)) if n != DROP and n % 4 != 0]:
+        implementations["experts_implementation"] = "eager"  # the others need multiples of 16 bytes
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
+    if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])
     return model
 
@@ -230,7 +250,9 @@ def load_judge(case, directory):
 def fix_dynamic_base(model, max_model_len):
     """Dynamic NTK and LongRoPE: uses the frequencies that transformers computes for the configured length at every
     position, because cached keys cannot follow frequencies that change with the length."""
-    rotary = model.model.rotary_emb
+    rotary = getattr(model.model, "rotary_emb", None)
+    if rotary is None:
+        return  # no layer has attention
     assert rotary.rope_type in ("dynamic", "longrope")
     rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates
