@@ -44,10 +44,7 @@ async function isEqual(first: WeightFile, one: FoundTensor, second: WeightFile, 
   const [a, b] = [Buffer.alloc(CHUNK_BYTES), Buffer.alloc(CHUNK_BYTES)];
   for (let start = 0; start < one.numBytes; start += CHUNK_BYTES) {
     const [left, right] = [a, b].map((buffer) => buffer.subarray(0, Math.min(CHUNK_BYTES, one.numBytes - start)));
-    await Promise.all([
-      readFully(first, left, one.offset + start),
-      readFully(second, right, other.offset + start),
-    ]);
+    await Promise.all([readFully(first, left, one.offset + start), readFully(second, right, other.offset + start)]);
     if (!left.equals(right)) return false;
   }
   return true;

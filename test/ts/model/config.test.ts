@@ -395,6 +395,20 @@ test('Cohere 2: the defaults of its class, and no rotation in full layers', () =
   ]);
 });
 
+test('the rotation of a class without parameters in the config: its base counts, not that of the config', () => {
+  const stated = { rope_theta: 500, rope_scaling: null };
+  expect(specOf({ model_type: 'apertus', ...stated }).ropes[0]).toMatchObject({ type: 'llama3', theta: 12e6 });
+  expect(specOf({ model_type: 'ministral3', ...stated }).ropes[0]).toMatchObject({ type: 'yarn', theta: 1e6 });
+  expect(specOf({ model_type: 'gpt_oss', ...stated }).ropes[0]).toMatchObject({ type: 'yarn', theta: 500 });
+});
+
+test('a head size of null is that of the hidden size, also in classes with a default', () => {
+  const sizes = { hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
+  for (const model_type of ['llama', 'ernie4_5', 'seed_oss', 'ministral3', 'gpt_oss'])
+    expect(specOf({ model_type, ...sizes, head_dim: null }).headDim).toBe(16);
+  expect(specOf({ model_type: 'ernie4_5', ...sizes }).headDim).toBe(128);
+});
+
 test('Apertus: an activation of its class, and the rotation of Llama 3', () => {
   expect(specOf({ model_type: 'apertus' })).toMatchObject({
     hiddenAct: 'xielu',
