@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from cases import DROP
@@ -171,6 +171,9 @@ def random_weights(case, config, generator):
         weights = names_of_the_hub(config, weights)
     if case["outer"] is not None:
         weights = {name.replace("model.", "model.language_model."): value for name, value in weights.items()}
+    if "hub-prefix" in case["features"]:
+        new_name = lambda name: name.replace("model.language_model.", "language_model.model.").replace("lm_head", "language_model.lm_head")
+        weights = {new_name(name): value for name, value in weights.items()}
     return weights | other_tensors(case, weights, generator)
 
 
@@ -241,7 +244,9 @@ def load_judge(case, directory):
     implementations = {"attn_implementation": "eager"}
     if case["name"].startswith("random-"):
         implementations["experts_implementation"] = "eager"  # the others refuse odd sizes and float64
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
+    outer = case["outer"] and case["outer"]["model_type"]
+    loader = AutoModelForImageTextToText if outer == "mistral3" else AutoModelForCausalLM
+    model = loader.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
     if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])
     return model
@@ -250,9 +255,8 @@ def load_judge(case, directory):
 def fix_dynamic_base(model, max_model_len):
     """Dynamic NTK and LongRoPE: uses the frequencies that transformers computes for the configured length at every
     position, because cached keys cannot follow frequencies that change with the length."""
-    rotary = getattr(model.model, "rotary_emb", None)
-    if rotary is None:
-        return  # no layer has attention
+    decoder = model.get_decoder()
+    rotary = getattr(decoder, "rotary_emb", None) or decoder.pos_emb
     assert rotary.rope_type in ("dynamic", "longrope")
     rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates

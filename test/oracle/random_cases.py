@@ -185,8 +185,21 @@ def llama(draw, shape):
     return {"config": config, **optional_head_dim(draw, shape)}
 
 
+def outer_model(draw, model_type, architecture, vision, share=0.3):
+    """A model of text with images, with the names of transformers 5 or those of the hub's files."""
+    if not draw.chance(share):
+        return {}
+    return {"outer": {"model_type": model_type, "architecture": architecture, "vision_config": vision},
+            "features": draw.pick([], ["hub-prefix"])}
+
+
+def pixtral(draw):
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 16, "patch_size": 16}
+    return outer_model(draw, "mistral3", "Mistral3ForConditionalGeneration", {**vision, "model_type": "pixtral"})
+
+
 def mistral(draw, shape):
-    return {"config": {"sliding_window": draw.choice([None, *WINDOWS])}, **optional_head_dim(draw, shape)}
+    return {**pixtral(draw), "config": {"sliding_window": draw.choice([None, *WINDOWS])}, **optional_head_dim(draw, shape)}
 
 
 def ministral3(draw, shape):
@@ -195,7 +208,7 @@ def ministral3(draw, shape):
     config = draw.some(sliding_window=draw.choice([None, *WINDOWS]))
     if draw.chance(0.2):  # the parameters of the class
         config |= {"rope_theta": DROP, "rope_scaling": DROP, "rope_parameters": DROP}
-    return {"config": config, "ropes": [scaled], "head_dim": shape.own_head_dim}
+    return {**pixtral(draw), "config": config, "ropes": [scaled], "head_dim": shape.own_head_dim}
 
 
 def qwen_windows(draw, shape):
@@ -257,8 +270,10 @@ def gemma3(draw, shape):
     config = own["config"] | draw.some(sliding_window_pattern=draw.pick(1, 2, 3, 6), rope_local_base_freq=draw.pick(500.0, 10000.0))
     nested = draw.chance(0.4)
     config |= nested_rope(draw) if nested else {}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 14, "patch_size": 14}
+    outer = outer_model(draw, "gemma3", "Gemma3ForConditionalGeneration", {**vision, "model_type": "siglip_vision_model"})
     # Transformers ignores the old spelling "type" here.
-    return {"config": config, "head_dim": shape.own_head_dim, "spelling": "rope_type",
+    return {**outer, "config": config, "head_dim": shape.own_head_dim, "spelling": "rope_type",
             "ropes": [None if nested else layer_rope(draw, None, "linear", "yarn")]}
 
 
@@ -405,7 +420,9 @@ def qwen3_next(draw, shape):
 
 def qwen3_5(draw, shape):
     own, config = partial_head(draw, shape, (0.25, 0.5, 1.0))
-    outer = {"outer": {"model_type": "qwen3_5", "architecture": "Qwen3_5ForConditionalGeneration"}} if draw.chance(0.3) else {}
+    vision = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": shape.hidden}
+    outer = outer_model(draw, "qwen3_5", "Qwen3_5ForConditionalGeneration", vision)
+    outer.pop("features", None)  # its files have the names of transformers
     return {**own, **outer, "config": {**config, **delta_net(draw, shape)}, "spelling": draw.pick("type", "rope_type")}
 
 

@@ -36,7 +36,7 @@ def float32_cost(golden, model):
 @contextlib.contextmanager
 def rounded(model, dtype):
     round_to = lambda x: x.to(dtype).float()
-    module = sys.modules[type(model).__module__]
+    module = sys.modules[type(model.get_decoder()).__module__]
     attention = module.eager_attention_forward
     hooks = []
     module.eager_attention_forward = lambda layer, q, k, v, mask, **more: attention(layer, q, round_to(k), round_to(v), mask, **more)

@@ -858,7 +858,7 @@ function gemma3(config: JsonReader, { hiddenSize }: { hiddenSize: number }): Spe
   return {
     ...gemma(config, hiddenSize),
     qkNorm: 'head',
-    attentionSoftCap: softCap(config, 'attn_logit_softcapping', 0),
+    // Its class has attn_logit_softcapping too, but uses it nowhere.
     logitSoftCap: softCap(config, 'final_logit_softcapping', 0),
   };
 }

@@ -402,6 +402,11 @@ test('the rotation of a class without parameters in the config: its base counts,
   expect(specOf({ model_type: 'gpt_oss', ...stated }).ropes[0]).toMatchObject({ type: 'yarn', theta: 500 });
 });
 
+test('Gemma 3 has no soft cap of attention, whatever its config says', () => {
+  expect(specOf({ model_type: 'gemma3_text', attn_logit_softcapping: 50 }).attentionSoftCap).toBe(0);
+  expect(specOf({ model_type: 'gemma2', attn_logit_softcapping: 40 }).attentionSoftCap).toBe(40);
+});
+
 test('a head size of null is that of the hidden size, also in classes with a default', () => {
   const sizes = { hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
   for (const model_type of ['llama', 'ernie4_5', 'seed_oss', 'ministral3', 'gpt_oss'])
