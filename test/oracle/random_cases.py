@@ -157,7 +157,7 @@ def nested_rope(draw):
 
 
 def experts(draw, count_key="num_experts", top_key="num_experts_per_tok"):
-    count = draw.pick(2, 3, 4, 5, 8, 12)
+    count = draw.pick(1, 2, 3, 4, 5, 8, 12)
     return {count_key: count, top_key: draw.pick(1, min(2, count), min(3, count), count)}
 
 
@@ -289,7 +289,7 @@ def gemma4(draw, shape):
     config = {"hidden_act": DROP, "rope_theta": DROP, "rope_scaling": DROP, "sliding_window": draw.choice(WINDOWS), "layer_types": types,
               "global_head_dim": draw.choice([n for n in HEAD_DIMS if n * shape.heads <= 512]), "attention_k_eq_v": equal,
               "hidden_size_per_layer_input": draw.pick(0, 12, 20, 32), "num_kv_shared_layers": shared,
-              "use_double_wide_mlp": shared > 0 and draw.chance(0.5),
+              "use_double_wide_mlp": not has_experts and draw.chance(0.5),
               **draw.some(attention_bias=draw.chance(0.5), final_logit_softcapping=draw.pick(None, 8.0),
                           num_global_key_value_heads=draw.choice([None, *divisors])),
               "rope_parameters": {
@@ -368,7 +368,7 @@ def glm4_moe(draw, shape):
     size = draw.pick(2, 3)
     chosen = draw.randint(1, groups)
     config |= {"n_routed_experts": groups * size, "num_experts_per_tok": draw.randint(1, chosen * size), "n_group": groups, "topk_group": chosen,
-               "moe_intermediate_size": draw.choice(EXPERT_INNER), "n_shared_experts": draw.pick(1, 2),
+               "moe_intermediate_size": draw.choice(EXPERT_INNER), "n_shared_experts": draw.pick(0, 1, 2),
                "first_k_dense_replace": draw.randint(0, shape.layers - 1),
                **draw.some(norm_topk_prob=draw.chance(0.5), routed_scaling_factor=draw.pick(1.0, 2.5), use_qk_norm=draw.chance(0.6),
                            attention_bias=draw.chance(0.6))}

@@ -305,6 +305,20 @@ describe('refusals', () => {
       /layer_types: expected a list of 4 layer types/,
     ],
     [
+      'Gemma 4 with experts and wide MLPs',
+      {
+        model_type: 'gemma4_text',
+        architectures: undefined,
+        num_kv_shared_layers: 1,
+        use_double_wide_mlp: true,
+        enable_moe_block: true,
+        num_experts: 4,
+        top_k_experts: 2,
+        moe_intermediate_size: 16,
+      },
+      'config.json: use_double_wide_mlp: expected false in a model with experts, got true',
+    ],
+    [
       'an EOS that is text',
       { eos_token_id: '</s>' },
       /eos_token_id: expected a token id or a list of them, got "<\/s>"/,
