@@ -258,7 +258,7 @@ def fix_dynamic_base(model, max_model_len):
     decoder = model.get_decoder()
     rotary = getattr(decoder, "rotary_emb", None) or decoder.pos_emb
     assert rotary.rope_type in ("dynamic", "longrope")
-    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=max_model_len)
+    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](decoder.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates
 
 

@@ -348,6 +348,8 @@ def exaone4(draw, shape):
     config = {"sliding_window": draw.choice([None, *WINDOWS]), **draw.some(sliding_window_pattern=draw.pick(1, 2, 3))}
     if config["sliding_window"] is not None and draw.chance(0.4):
         config |= {"layer_types": draw.layer_types(shape.layers), "sliding_window_pattern": "LLLG"}
+    if config["sliding_window"] is None:  # as published; transformers fails without the list
+        config["layer_types"] = ["full_attention"] * shape.layers
     return {"config": config, **optional_head_dim(draw, shape)}
 
 
