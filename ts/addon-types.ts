@@ -759,8 +759,11 @@ export interface NativeEngine {
   readonly info: NativeEngineInfo;
   /** Returns the request id. Throws an Error with `code`. */
   submit(request: NativeRequest): number;
-  /** As `submit`, for a model that pools. The only event of the request is its last one. */
-  pool(request: NativePooledRequest): number;
+  /**
+   * As `submit`, for a model that pools, and for several requests at once, which one step can then take. Returns the id
+   * of each one, or the Error of one that was refused. The only event of a request is its last one.
+   */
+  pool(requests: readonly NativePooledRequest[]): (number | Error)[];
   /**
    * Compiles on a pool thread, for requests to this engine. Rejects with `invalid_argument`, the fault and its place.
    */

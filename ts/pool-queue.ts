@@ -51,6 +51,7 @@ export class PoolQueue {
   readonly #numOpen = new Map<number, number>();
   readonly #waiting: WaitingInputs = { numInputs: 0, numTokens: 0, numBackgroundInputs: 0, numBackgroundTokens: 0 };
   #isClosed = false;
+  #isScheduled = false;
 
   constructor(options: PoolQueueOptions) {
     this.#options = options;
@@ -115,10 +116,22 @@ export class PoolQueue {
     this.#waiting.numBackgroundTokens += numTokens;
   }
 
+  /** Inputs that are added, or may start, in one turn of the event loop reach the addon together: one step takes them. */
   #submit(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#start(this.#takeJobs());
+    });
+  }
+
+  /** Takes the inputs that may start, and counts them as open. */
+  #takeJobs(): { call: PoolCall; job: Job }[] {
+    const taken: { call: PoolCall; job: Job }[] = [];
     for (;;) {
       const call = this.#ring[0];
-      if (call === undefined || this.#numOpenUpTo(call.priority) >= this.#options.maxOpen) return;
+      if (call === undefined || this.#numOpenUpTo(call.priority) >= this.#options.maxOpen) return taken;
       this.#ring.shift();
       const job = call.waiting[call.numTaken++];
       this.#countWaiting(job.request, -1);
@@ -128,7 +141,13 @@ export class PoolQueue {
         call.waiting = [];
         call.numTaken = 0;
       }
-      this.#start(call, job);
+      try {
+        call.onStart(job.request.promptTokenIds.length);
+        this.#countOpen(call.priority, 1);
+        taken.push({ call, job });
+      } catch (error) {
+        job.reject(CapstanError.from(error));
+      }
     }
   }
 
@@ -145,35 +164,51 @@ export class PoolQueue {
     else this.#numOpen.set(priority, count);
   }
 
-  #start(call: PoolCall, { request, resolve, reject }: Job): void {
-    try {
-      call.onStart(request.promptTokenIds.length);
-      const id = this.#options.native.pool(request);
-      const end = (): void => {
-        this.#options.calls.delete(id);
-        call.running.delete(id);
+  #start(jobs: readonly { call: PoolCall; job: Job }[]): void {
+    if (jobs.length === 0) return;
+    const ids = this.#pool(jobs.map(({ job }) => job.request));
+    for (const [i, { call, job }] of jobs.entries()) {
+      const id = ids[i];
+      if (typeof id === 'number') {
+        this.#follow(id, call, job);
+      } else {
         this.#countOpen(call.priority, -1);
-        if (!this.#isClosed) this.#submit();
-      };
-      this.#countOpen(call.priority, 1);
-      call.running.add(id);
-      this.#options.calls.set(id, {
-        accept: (event) => {
-          if (event.finish === null) return;
-          end();
-          const { reason, errorCode, errorMessage, promptTokens, cachedTokens } = event.finish;
-          if (event.pooled !== null) resolve({ values: event.pooled, promptTokens, cachedTokens });
-          else if (reason === 'abort') reject(new CapstanError('aborted', 'The call was aborted'));
-          else reject(CapstanError.from({ code: errorCode, message: errorMessage ?? 'The engine failed' }));
-        },
-        fail: (error) => {
-          end();
-          reject(error);
-        },
-      });
-    } catch (error) {
-      reject(CapstanError.from(error));
+        job.reject(CapstanError.from(id));
+      }
     }
+  }
+
+  /** Returns the error for each request if the addon takes none. */
+  #pool(requests: readonly NativePooledRequest[]): (number | Error)[] {
+    try {
+      return this.#options.native.pool(requests);
+    } catch (error) {
+      return requests.map(() => error as Error);
+    }
+  }
+
+  #follow(id: number, call: PoolCall, { resolve, reject }: Job): void {
+    const end = (): void => {
+      this.#options.calls.delete(id);
+      call.running.delete(id);
+      this.#countOpen(call.priority, -1);
+      if (!this.#isClosed) this.#submit();
+    };
+    call.running.add(id);
+    this.#options.calls.set(id, {
+      accept: (event) => {
+        if (event.finish === null) return;
+        end();
+        const { reason, errorCode, errorMessage, promptTokens, cachedTokens } = event.finish;
+        if (event.pooled !== null) resolve({ values: event.pooled, promptTokens, cachedTokens });
+        else if (reason === 'abort') reject(new CapstanError('aborted', 'The call was aborted'));
+        else reject(CapstanError.from({ code: errorCode, message: errorMessage ?? 'The engine failed' }));
+      },
+      fail: (error) => {
+        end();
+        reject(error);
+      },
+    });
   }
 }
 

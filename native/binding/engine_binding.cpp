@@ -125,11 +125,9 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   object.Set("info", from_info(env, loaded.info));
   const auto self = shared_from_this();
   object.Set("submit",
-             Napi::Function::New(
-                 env, [self](const Napi::CallbackInfo& info) { return self->submit(info, to_request); }, "submit"));
-  object.Set("pool", Napi::Function::New(
-                         env, [self](const Napi::CallbackInfo& info) { return self->submit(info, to_pooled_request); },
-                         "pool"));
+             Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
+  object.Set("pool",
+             Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->pool(info); }, "pool"));
   object.Set("compileGrammar", Napi::Function::New(
                                    env, [self](const Napi::CallbackInfo& info) { return self->compile_grammar(info); },
                                    "compileGrammar"));
@@ -172,7 +170,7 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   return object;
 }
 
-Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info, ToRequest to_request) {
+Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   if (is_closing_) throw make_error(env, ErrorCode::kEngineClosed, "the engine is closed");
   if (!info[0].IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "request: expected a record");
@@ -180,14 +178,50 @@ Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info, ToRequest to_r
     Request request = to_request(info[0].As<Napi::Object>());
     const int num_choices = request.num_choices;
     const RequestId request_id = engine_->submit(std::move(request));
-    if (num_open_ == 0) events_function_.Ref(env);
-    num_open_ += num_choices;
+    count_open(env, num_choices);
     return Napi::Number::New(env, static_cast<double>(request_id));
   } catch (const Napi::Error&) {
     throw;
   } catch (...) {
     throw to_js_error(env, std::current_exception());
   }
+}
+
+Napi::Value EngineBinding::pool(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (is_closing_) throw make_error(env, ErrorCode::kEngineClosed, "the engine is closed");
+  if (!info[0].IsArray()) throw make_error(env, ErrorCode::kInvalidArgument, "requests: expected a list of records");
+  const auto records = info[0].As<Napi::Array>();
+  Napi::Array results = Napi::Array::New(env, records.Length());
+  std::vector<Request> requests;
+  std::vector<uint32_t> indices;
+  for (uint32_t i = 0; i < records.Length(); ++i) {
+    const Napi::HandleScope scope(env);
+    try {
+      const Napi::Value record = records[i];
+      if (!record.IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "request: expected a record");
+      requests.push_back(to_pooled_request(record.As<Napi::Object>()));
+      indices.push_back(i);
+    } catch (const Napi::Error& error) {
+      results.Set(i, error.Value());
+    }
+  }
+  const auto submitted = engine_->submit_all(std::move(requests));
+  for (size_t i = 0; i < submitted.size(); ++i) {
+    const Napi::HandleScope scope(env);
+    if (const auto* request_id = std::get_if<RequestId>(&submitted[i])) {
+      count_open(env, 1);
+      results.Set(indices[i], Napi::Number::New(env, static_cast<double>(*request_id)));
+    } else {
+      results.Set(indices[i], to_js_error(env, std::get<std::exception_ptr>(submitted[i])).Value());
+    }
+  }
+  return results;
+}
+
+void EngineBinding::count_open(Napi::Env env, int num_choices) {
+  if (num_open_ == 0) events_function_.Ref(env);
+  num_open_ += num_choices;
 }
 
 Napi::Value EngineBinding::compile_grammar(const Napi::CallbackInfo& info) {

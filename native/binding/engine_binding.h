@@ -31,8 +31,9 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   static void clean_up(void* binding);
   using EventsFunction = Napi::TypedThreadSafeFunction<EngineBinding, void, &EngineBinding::call_js>;
 
-  using ToRequest = Request (*)(const Napi::Object& record);
-  Napi::Value submit(const Napi::CallbackInfo& info, ToRequest to_request);
+  Napi::Value submit(const Napi::CallbackInfo& info);
+  Napi::Value pool(const Napi::CallbackInfo& info);
+  void count_open(Napi::Env env, int num_choices);
   Napi::Value compile_grammar(const Napi::CallbackInfo& info);
   Napi::Value load_adapter(const Napi::CallbackInfo& info);
   Napi::Value close(Napi::Env env);

@@ -63,12 +63,42 @@ Engine::~Engine() {
 // ---- called from any thread ----
 
 RequestId Engine::submit(Request request) {
+  Arrival arrival = prepare(std::move(request));
+  const std::lock_guard lock(mutex_);
+  const RequestId request_id = enqueue(std::move(arrival));
+  wake_.notify_one();
+  return request_id;
+}
+
+std::vector<std::variant<RequestId, std::exception_ptr>> Engine::submit_all(std::vector<Request> requests) {
+  std::vector<std::variant<RequestId, std::exception_ptr>> results(requests.size());
+  std::vector<Arrival> arrivals(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    try {
+      arrivals[i] = prepare(std::move(requests[i]));
+    } catch (...) {
+      results[i] = std::current_exception();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    if (arrivals[i].sequences.empty()) continue;
+    try {
+      results[i] = enqueue(std::move(arrivals[i]));
+    } catch (...) {
+      results[i] = std::current_exception();
+    }
+  }
+  wake_.notify_one();
+  return results;
+}
+
+// Prompts are copied here, without the lock, which the engine's thread needs.
+Engine::Arrival Engine::prepare(Request request) {
   const PooledModel& pooled = options_.pooled;
   check_request(request, {options_.limits.max_model_len, options_.vocab_size, built_token_table_.load(),
                           pooled.pooling != Pooling::kNone, pooled.num_token_types});
-  const int num_choices = request.num_choices;
   const uint64_t adapter_id = request.adapter_id;
-  // Prompts are copied before the lock, which the engine's thread needs.
   auto sequences = make_sequences(std::move(request), options_.eos_token_ids, options_.vocab_size);
   if (drafter_)
     for (const auto& seq : sequences)
@@ -80,12 +110,18 @@ RequestId Engine::submit(Request request) {
       seq->pooled.resize(static_cast<size_t>(pooled.result_size));
     }
   }
-  const std::lock_guard lock(mutex_);
+  return {std::move(sequences), adapter_id};
+}
+
+// NOTE: the caller holds mutex_.
+RequestId Engine::enqueue(Arrival arrival) {
+  auto& [sequences, adapter_id] = arrival;
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
   // Sequences that the next steps can start do not count as waiting. Background ones give way, so they do not count
   // against urgent requests.
   const bool is_background = sequences[0]->is_background();
+  const int num_choices = static_cast<int>(sequences.size());
   const int num_open = stats_.num_running + stats_.num_waiting + static_cast<int>(inbox_.size()) -
                        (is_background ? 0 : stats_.num_background);
   const int num_queued = std::max(0, num_open - options_.limits.max_num_seqs);
@@ -106,7 +142,6 @@ RequestId Engine::submit(Request request) {
     }
     inbox_.push_back(std::move(seq));
   }
-  wake_.notify_one();
   return request_id;
 }
 

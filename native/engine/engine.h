@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "native/engine/adapter_loader.h"
@@ -96,6 +97,8 @@ class Engine {
 
   // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the code of the engine's failure.
   RequestId submit(Request request);
+  // Submits requests together, so that one step can take them all. Returns each one's id, or what submit() throws.
+  std::vector<std::variant<RequestId, std::exception_ptr>> submit_all(std::vector<Request> requests);
   // Ends all choices of a request with kAbort. Ignores an unknown or finished request.
   void abort(RequestId request_id);
   // Ends one choice with kStop. Ignores an unknown or finished choice.
@@ -120,6 +123,14 @@ class Engine {
     uint64_t step;  // the newest step at the time
   };
 
+  // A request that was checked.
+  struct Arrival {
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    uint64_t adapter_id;
+  };
+
+  Arrival prepare(Request request);
+  RequestId enqueue(Arrival arrival);
   std::shared_ptr<const Adapter> find_adapter(uint64_t adapter_id) const;
   void main();
   void break_down(const std::exception_ptr& error) noexcept;

@@ -80,6 +80,13 @@ test.each(['bert-mean-f32', 'gemma3-f32', 'qwen3-last-f32'])('%s has the same bi
   expect(bits((await two.embed(TOKENS)).embeddings)).toEqual(expected);
 });
 
+test('the inputs of a call run in one step', async () => {
+  const engine = await load('bert-mean-f32');
+  const { numSteps } = engine.stats();
+  await engine.embed(TOKENS);
+  expect(engine.stats().numSteps - numSteps).toBe(1);
+});
+
 test('an encoder of longer inputs than one chunk of keys has the same bits in any batch', async () => {
   const folder = changed('modernbert-f32', {
     'config.json': { max_position_embeddings: 3000, local_attention: 2200 },

@@ -9,15 +9,17 @@ const MAX_INPUTS = 65_536;
 
 interface Setup {
   maxTokens?: number;
-  pool?: (request: NativePooledRequest) => number;
+  maxNumSeqs?: number;
+  /** Returns the id of a request, or why it is refused. */
+  pool?: (request: NativePooledRequest) => number | Error;
   /** Awaited before the result of each call of the tokenizer. */
   gate?: (call: number) => Promise<void>;
 }
 
-function setup({ maxTokens = Infinity, pool, gate = () => Promise.resolve() }: Setup = {}) {
+function setup({ maxTokens = Infinity, maxNumSeqs = 1, pool, gate = () => Promise.resolve() }: Setup = {}) {
   const calls: CallTable = new Map();
   const started: NativePooledRequest[] = [];
-  const state = { numEncodes: 0 };
+  const state = { numEncodes: 0, numPools: 0 };
   const limiter: QueueLimiter = new QueueLimiter({
     maxRunning: 1,
     maxRequests: 8,
@@ -31,9 +33,12 @@ function setup({ maxTokens = Infinity, pool, gate = () => Promise.resolve() }: S
     }),
   });
   const native = {
-    pool: (request: NativePooledRequest) => {
-      started.push(request);
-      return pool?.(request) ?? started.length;
+    pool: (requests: readonly NativePooledRequest[]) => {
+      state.numPools++;
+      return requests.map((request) => {
+        started.push(request);
+        return pool?.(request) ?? started.length;
+      });
     },
     abort: (id: number) =>
       calls.get(id)?.accept({ pooled: null, finish: { reason: 'abort', promptTokens: 0, cachedTokens: 0 } } as never),
@@ -50,7 +55,7 @@ function setup({ maxTokens = Infinity, pool, gate = () => Promise.resolve() }: S
   const pooler: Pooler = new Pooler({
     ...(options as unknown as PoolerOptions),
     maxModelLen: 100,
-    maxNumSeqs: 1,
+    maxNumSeqs,
     maxQueuedRequests: 8,
   });
   const finish = (id: number) =>
@@ -132,11 +137,23 @@ test('a call has one place in the queue until it ends', async () => {
   others.forEach((other) => other.release());
 });
 
+test('inputs of several calls reach the addon together, and a refused one fails its own call only', async () => {
+  const isRefused = ({ promptTokenIds }: NativePooledRequest) => promptTokenIds.length === 3;
+  const { pooler, started, state, finish } = setup({
+    maxNumSeqs: 2,
+    pool: (request) => (isRefused(request) ? new Error('refused') : started.length),
+  });
+  const good = pooler.embed([Int32Array.of(1), Int32Array.of(1, 2)], {});
+  const bad = pooler.embed([Int32Array.of(1, 2, 3)], {});
+  await expect(bad).rejects.toMatchObject({ code: 'internal_error', message: 'refused' });
+  expect(state.numPools).toBe(1);
+  started.forEach((request, i) => isRefused(request) || finish(i + 1));
+  expect((await good).usage.promptTokens).toBe(3);
+});
+
 test('an input that fails ends the call before the texts after it are tokenized', async () => {
   const { pooler, state } = setup({
-    pool: () => {
-      throw Object.assign(new Error('the model computed NaN'), { code: 'numeric_error' });
-    },
+    pool: () => Object.assign(new Error('the model computed NaN'), { code: 'numeric_error' }),
   });
   await expect(pooler.embed(texts(20 * GROUP, 1), {})).rejects.toMatchObject({ code: 'numeric_error' });
   expect(state.numEncodes).toBeLessThanOrEqual(2);
@@ -189,8 +206,12 @@ test('inputs of an urgent call start before those of background work, also when 
   expect(started.map(({ priority }) => priority)).toEqual([1, 1, 0, 0]);
   finish(1);
   finish(3);
+  await Promise.resolve();
   expect(started.map(({ priority }) => priority)).toEqual([1, 1, 0, 0, 0]);
-  for (const id of [4, 5, 2, 6, 7]) finish(id);
+  for (const id of [4, 5, 2, 6, 7]) {
+    finish(id);
+    await Promise.resolve();
+  }
   expect((await urgent).usage.promptTokens).toBe(21);
   expect((await background).usage.promptTokens).toBe(20);
   await expect(pooler.embed('x', { priority: 0.5 })).rejects.toMatchObject({ param: 'priority' });
