@@ -2,8 +2,8 @@
  * Compares the engine with golden cases: node -r ./test/oracle/register-ts.cjs test/oracle/compare.ts DIR [--cases a,b]
  * [--json FILE] [--out FILE.md]
  *
- * Compares each case with the types of its checkpoint, and with activations and KV cache in f32, and the bits of prompts
- * together with those of prompts alone. Prints a table of families and number types. --json writes the tokens, --out the table.
+ * Compares each case with the types of its checkpoint, and with activations and KV cache in f32. Prompts together must
+ * have the bits of prompts alone. Prints a table of families and number types. --json writes the tokens, --out the table.
  */
 import { writeFileSync } from 'node:fs';
 

@@ -288,7 +288,7 @@ def gemma4(draw, shape):
     divisors = [n for n in range(1, shape.heads + 1) if shape.heads % n == 0]
     config = {"hidden_act": DROP, "rope_theta": DROP, "rope_scaling": DROP, "sliding_window": draw.choice(WINDOWS), "layer_types": types,
               "global_head_dim": draw.choice([n for n in HEAD_DIMS if n * shape.heads <= 512]), "attention_k_eq_v": equal,
-              "hidden_size_per_layer_input": draw.pick(0, 12, 20, 32), "num_kv_shared_layers": shared,
+              "hidden_size_per_layer_input": draw.choice([0, 12, 20, 32] if shared == 0 else [12, 20, 32]), "num_kv_shared_layers": shared,
               "use_double_wide_mlp": not has_experts and draw.chance(0.5),
               **draw.some(attention_bias=draw.chance(0.5), final_logit_softcapping=draw.pick(None, 8.0),
                           num_global_key_value_heads=draw.choice([None, *divisors])),
