@@ -3,7 +3,8 @@
  * [--json FILE] [--out FILE.md]
  *
  * Compares each case with the types of its checkpoint, and with activations and KV cache in f32. Prompts together must
- * have the bits of prompts alone. Prints a table of families and number types. --json writes the tokens, --out the table.
+ * have the bits of prompts alone. Prints a table of families and number types. --json writes the tokens, --out the
+ * table.
  */
 import { writeFileSync } from 'node:fs';
 

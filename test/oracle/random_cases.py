@@ -242,7 +242,10 @@ def qwen3_moe(draw, shape):
 
 def mixtral(draw, shape):
     config = {**experts(draw, "num_local_experts"), **draw.some(sliding_window=draw.choice([None, *WINDOWS]))}
-    return {"config": config, "features": ["experts"], "inner": draw.choice(EXPERT_INNER), **optional_head_dim(draw, shape)}
+    head = optional_head_dim(draw, shape)
+    # Transformers computes no head size for the other rotations.
+    ropes = PLAIN_ROPES if head else [None, "linear", "llama3"]
+    return {"config": config, "features": ["experts"], "inner": draw.choice(EXPERT_INNER), "ropes": ropes, **head}
 
 
 def olmoe(draw, shape):
