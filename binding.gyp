@@ -76,6 +76,7 @@
         "native/engine/engine.cpp",
         "native/engine/engine_settle.cpp",
         "native/engine/engine_speculate.cpp",
+        "native/engine/grammar_drafter.cpp",
         "native/engine/load.cpp",
         "native/engine/make_sequences.cpp",
         "native/engine/mask_gate.cpp",

@@ -418,6 +418,8 @@ export interface NativeSpeculation {
   promptLookupMax: number;
   /** At most `promptLookupMax`. */
   promptLookupMin: number;
+  /** Proposes what the grammar of a request forces, instead of a look-up. */
+  fromGrammar: boolean;
 }
 
 /** The draft model of speculative decoding. It has the vocabulary of the model. */

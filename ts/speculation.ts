@@ -10,10 +10,11 @@ export interface SpeculativeOptions {
   /**
    * Where the proposals come from. `'ngram'`: prompt look-up. It finds the last tokens earlier in the same prompt and
    * completion, and proposes what followed there. `'draft_model'`: a smaller model with the same vocabulary, on the
-   * CPU. `'mtp'`: the model's own MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. Default:
-   * `'draft_model'` with `model`, else `'ngram'`.
+   * CPU. `'mtp'`: the model's own MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. `'grammar'`: the text
+   * that structured output leaves no choice about, such as the keys of a JSON schema. Default: `'draft_model'` with
+   * `model`, else `'ngram'`.
    */
-  method?: 'ngram' | 'draft_model' | 'mtp';
+  method?: 'ngram' | 'grammar' | 'draft_model' | 'mtp';
   /** Maximum number of tokens to propose at once, 1 to 64. */
   numSpeculativeTokens: number;
   /** `'draft_model'`: the draft model, in the forms that `Engine.load` takes. */
@@ -36,7 +37,7 @@ type Method = NonNullable<SpeculativeOptions['method']>;
 
 const MAX_TOKENS = 64;
 const DEFAULT_LOOKUP = 5;
-const METHODS = ['ngram', 'draft_model', 'mtp'] as const;
+const METHODS = ['ngram', 'grammar', 'draft_model', 'mtp'] as const;
 /** Of weights at load. */
 export const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
 /** The options of one method only. */
@@ -75,6 +76,7 @@ export function resolveSpeculation(options: SpeculativeOptions): NativeSpeculati
     numSpeculativeTokens: count('numSpeculativeTokens', options.numSpeculativeTokens, MAX_TOKENS),
     promptLookupMax,
     promptLookupMin: count('promptLookupMin', least ?? promptLookupMax, promptLookupMax),
+    fromGrammar: method === 'grammar',
   };
 }
 
@@ -93,7 +95,7 @@ function checkMethod({ method, model }: SpeculativeOptions): Method {
   const given: unknown = method ?? (model === undefined ? 'ngram' : 'draft_model');
   const known = METHODS.find((name) => name === given);
   if (known !== undefined) return known;
-  const expected = "'ngram', 'draft_model' or 'mtp'";
+  const expected = "'ngram', 'grammar', 'draft_model' or 'mtp'";
   if (typeof given !== 'string') throw CapstanError.argument('speculative.method', expected, given);
   throw new CapstanError(
     'invalid_argument',

@@ -89,6 +89,7 @@ SpeculationOptions to_speculation(const Napi::Object& object) {
   options.num_tokens = int32(object, "numSpeculativeTokens");
   options.max_ngram = int32(object, "promptLookupMax");
   options.min_ngram = int32(object, "promptLookupMin");
+  options.from_grammar = boolean(object, "fromGrammar");
   return options;
 }
 

@@ -29,8 +29,9 @@ inline int best_num_drafts(int max_drafts, double accuracy, double draft_cost) {
 
 class DraftPacer {
  public:
-  // `draft_cost`: as in best_num_drafts.
-  DraftPacer(int max_drafts, double draft_cost) : max_drafts_(max_drafts), draft_cost_(draft_cost) {}
+  // `draft_cost`: as in best_num_drafts. `accuracy`: the share of drafts that hold, before any was verified.
+  DraftPacer(int max_drafts, double draft_cost, double accuracy = 0.7)
+      : max_drafts_(max_drafts), draft_cost_(draft_cost), accuracy_(accuracy) {}
 
   // While no draft is worth its time, one now and then shows whether that has changed.
   int num_proposed() const {
@@ -55,7 +56,7 @@ class DraftPacer {
 
   int max_drafts_;
   double draft_cost_;
-  double accuracy_ = 0.7;  // share of drafts that hold if those before them do
+  double accuracy_;  // share of drafts that hold if those before them do
   int num_tokens_without_ = 0;
   bool is_refused_ = false;
 };

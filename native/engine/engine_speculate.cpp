@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "native/engine/engine.h"
+#include "native/engine/grammar_drafter.h"
 #include "native/engine/mtp_drafter.h"
 
 namespace capstan {
@@ -14,6 +15,7 @@ std::unique_ptr<Drafter> Engine::make_drafter() {
     return std::make_unique<ModelDrafter>(speculation, options_.draft_model, blocks, mask_gate_);
   if (options_.mtp_kv_group >= 0)
     return std::make_unique<MtpDrafter>(speculation, options_.mtp_kv_group, blocks, *runner_, mask_gate_);
+  if (speculation.from_grammar) return std::make_unique<GrammarDrafter>(speculation, vocabulary_, mask_gate_);
   return std::make_unique<NgramDrafter>(speculation, mask_gate_);
 }
 

@@ -11,6 +11,7 @@ struct SpeculationOptions {
   int num_tokens = 0;  // most tokens proposed at once; 0 = no speculation
   // Lengths of the end of a sequence that is looked up: the longest one and the shortest one.
   int max_ngram = 5, min_ngram = 5;
+  bool from_grammar = false;  // proposes what the grammar of a sequence forces, instead of a look-up
   // A step with proposed tokens computes at most this many tokens, because verification is cheap in small steps only.
   int max_step_tokens = 8;
 };

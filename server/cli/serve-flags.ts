@@ -352,7 +352,7 @@ const ENGINE: readonly Definition[] = [
     name: 'speculative-config',
     value: '<json>',
     aliases: ['-sc'],
-    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, {"model": "DRAFT_MODEL", "num_speculative_tokens": 4} with a smaller model of the same vocabulary, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
+    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, {"model": "DRAFT_MODEL", "num_speculative_tokens": 4} with a smaller model of the same vocabulary, {"method": "grammar", "num_speculative_tokens": 7} with the text that structured output forces, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
     apply: (o, value, source) => {
       o.engine.speculative = parseSpeculation(value, source);
     },

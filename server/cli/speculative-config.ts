@@ -62,12 +62,14 @@ function checkDraft(
 
 function checkMethod({ method, model }: Record<string, unknown>, source: string): Method {
   if (method !== undefined && typeof method !== 'string')
-    throw new UsageError(`${source}: method: expected "ngram", "draft_model" or "mtp", got ${JSON.stringify(method)}`);
+    throw new UsageError(
+      `${source}: method: expected "ngram", "grammar", "draft_model" or "mtp", got ${JSON.stringify(method)}`,
+    );
   const name = method ?? (model === undefined ? 'ngram' : 'draft_model');
-  if (name === 'ngram' || name === 'draft_model') return name;
+  if (name === 'ngram' || name === 'grammar' || name === 'draft_model') return name;
   if (MTP_METHODS.includes(name)) return 'mtp';
   throw new UsageError(
-    `${source}: speculative method '${name}' is not supported; expected 'ngram', 'draft_model' or 'mtp'`,
+    `${source}: speculative method '${name}' is not supported; expected 'ngram', 'grammar', 'draft_model' or 'mtp'`,
   );
 }
 

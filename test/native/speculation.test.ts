@@ -83,6 +83,34 @@ test('a model that drafts for itself is always right, and changes no answer', as
   }
 });
 
+test('text that a schema forces takes few steps, and changes no answer', async () => {
+  const forced = await Engine.load('demo', { speculative: { method: 'grammar', numSpeculativeTokens: 7 } });
+  try {
+    expect(await answersOf(forced)).toEqual(await answersOf(plain));
+    const schema = {
+      type: 'object',
+      properties: { identification_number: { type: 'integer' }, delivery_address: { enum: ['the harbour'] } },
+      required: ['identification_number', 'delivery_address'],
+      additionalProperties: false,
+    };
+    const sampling = {
+      temperature: 0.8,
+      seed: 2,
+      maxTokens: 120,
+      structuredOutput: { type: 'json', schema },
+    } as const;
+    // The first request computes the masks: a proposal waits for none.
+    const answers = [];
+    for (let i = 0; i < 2; i++) answers.push((await forced.generate(TEXT, sampling).result()).choices[0].text);
+    expect(answers[1]).toBe((await plain.generate(TEXT, sampling).result()).choices[0].text);
+    expect(Object.keys(JSON.parse(answers[1]) as object)).toEqual(['identification_number', 'delivery_address']);
+    const { numAcceptedTokens } = forced.stats();
+    expect(numAcceptedTokens.reduce((sum, count) => sum + count, 0)).toBeGreaterThan(8);
+  } finally {
+    await forced.close();
+  }
+});
+
 describe('over HTTP', () => {
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   function makeApp(engine: Engine): App {

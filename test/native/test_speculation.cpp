@@ -21,6 +21,7 @@ using testing::Session;
 using testing::TinyModel;
 
 constexpr SpeculationOptions kEager{.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = 32};
+constexpr SpeculationOptions kFromGrammar{.num_tokens = 5, .from_grammar = true, .max_step_tokens = 32};
 
 int64_t num_accepted(const EngineStats& stats) {
   int64_t sum = 0;
@@ -66,6 +67,7 @@ const char* const kGrammars[] = {
     "root ::= \"(\"? item* \nitem ::= \"AB\" | \"A\" [B-D]{1,3} | [A-D]{4} | [0-9]",
     "root ::= ([A-D]{4} \",\"?)+",
     "root ::= list \nlist ::= \"A\" list* \"B\" | [C-E]",
+    "root ::= (\"ABCD\" [A-D] \"CBA\" \",\"?)+",
 };
 
 // Changes every kind of parameter at random. `compile` returns a grammar of the engine.
@@ -150,6 +152,48 @@ TEST(speculation_changes_no_answer_under_any_sampling_parameter) {
         EXPECT(drafted.stats.num_steps < plain.stats.num_steps);
       }
     }
+}
+
+TEST(speculation_by_grammars_changes_no_answer_under_any_sampling_parameter) {
+  int64_t sum_accepted = 0;
+  for (const int depth : {1, 2})
+    for (uint32_t seed = 1; seed <= 6; ++seed) {
+      const Outcome plain = run_random_requests(repeating(1, {}), seed, false);
+      for (const bool is_concurrent : {false, true}) {
+        const Outcome drafted = run_random_requests(repeating(depth, kFromGrammar), seed, is_concurrent);
+        expect_same_answers(drafted, plain);
+        sum_accepted += num_accepted(drafted.stats);
+      }
+    }
+  EXPECT(sum_accepted > 200);
+}
+
+// "AB" is one token, and two.
+TEST(speculation_by_grammars_writes_forced_text_in_one_step) {
+  const auto run = [](std::vector<int32_t> preferred, int64_t& num_steps) {
+    PickingSetup setup;
+    setup.depth = 1;
+    setup.speculation = {.num_tokens = 12, .from_grammar = true, .max_step_tokens = 32};
+    setup.preferences = [preferred](const SampleRow&) { return preferred; };
+    PickingEngine engine(setup);
+    const auto grammar = engine.compile("root ::= \"ABCDEFGH\" [0-9] \"HGFEDCBA\"");
+    PickedAnswer answer;
+    // The first request computes the masks: a draft waits for none.
+    for (int i = 0; i < 2; ++i) {
+      const int64_t num_before = engine.engine().stats().num_steps;
+      answer = engine.run([&](Request& request) { request.grammar = grammar; });
+      num_steps = engine.engine().stats().num_steps - num_before;
+    }
+    return answer;
+  };
+  int64_t num_steps = 0;
+  EXPECT_EQ(run({}, num_steps).text, "ABCDEFGH9HGFEDCBA");
+  EXPECT(num_steps <= 4);
+  // The model takes "A" where "AB" is proposed.
+  const PickedAnswer answer = run({0, 30}, num_steps);
+  EXPECT_EQ(answer.text, "ABCDEFGH4HGFEDCBA");
+  EXPECT_EQ(answer.token_ids[0], 0);
+  EXPECT(num_steps <= 6);
 }
 
 // Few blocks, so that drafts find none and sequences are preempted; a budget of grammar work that is soon used up. No

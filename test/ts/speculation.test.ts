@@ -14,8 +14,14 @@ test.each<[SpeculativeOptions, number, number]>([
     numSpeculativeTokens: 3,
     promptLookupMax,
     promptLookupMin,
+    fromGrammar: false,
   }),
 );
+
+test('proposes what a grammar forces', () => {
+  const speculative = { method: 'grammar', numSpeculativeTokens: 3 } as const;
+  expect(resolveEngineOptions({ speculative }).speculative).toMatchObject({ fromGrammar: true });
+});
 
 test('names the draft model, which a model implies', () => {
   const speculative = { model: 'org/small', numSpeculativeTokens: 3 };
@@ -47,10 +53,13 @@ test.each<[unknown, string]>([
     { numSpeculativeTokens: 2, promptLookupMax: 3, promptLookupMin: 4 },
     'speculative.promptLookupMin: expected an integer from 1 to 3, got 4',
   ],
-  [{ numSpeculativeTokens: 2, method: 7 }, "speculative.method: expected 'ngram', 'draft_model' or 'mtp', got 7"],
+  [
+    { numSpeculativeTokens: 2, method: 7 },
+    "speculative.method: expected 'ngram', 'grammar', 'draft_model' or 'mtp', got 7",
+  ],
   [
     { numSpeculativeTokens: 2, method: 'eagle' },
-    "speculative method 'eagle' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+    "speculative method 'eagle' is not supported; expected 'ngram', 'grammar', 'draft_model' or 'mtp'",
   ],
   [{ numSpeculativeTokens: 2, method: 'draft_model' }, 'speculative.model: expected'],
   [{ numSpeculativeTokens: 2, model: 7 }, 'speculative.model: expected'],

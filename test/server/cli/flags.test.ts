@@ -169,7 +169,7 @@ describe('values', () => {
         '--speculative-config={"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2}',
       ],
       ({ engine }) => resolveEngineOptions(engine).speculative,
-      { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
+      { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2, fromGrammar: false },
     ],
     [
       ['-sc={"model": "org/small", "num_speculative_tokens": 4, "quantization": "int8"}'],
@@ -179,7 +179,7 @@ describe('values', () => {
     [
       ['-sc={"method": "draft_model", "model": "/m", "num_speculative_tokens": 4}'],
       ({ engine }) => resolveEngineOptions(engine).speculative,
-      { numSpeculativeTokens: 4, promptLookupMax: 5, promptLookupMin: 5 },
+      { numSpeculativeTokens: 4, promptLookupMax: 5, promptLookupMin: 5, fromGrammar: false },
     ],
     [
       ['-sc={"method": "qwen3_next_mtp", "num_speculative_tokens": 2}'],
@@ -350,7 +350,7 @@ describe('values', () => {
     [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
     [
       ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'eagle' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+      "speculative method 'eagle' is not supported; expected 'ngram', 'grammar', 'draft_model' or 'mtp'",
     ],
     [['-sc={"method": "draft_model", "num_speculative_tokens": 2}'], 'model: expected the draft model, got none'],
     [['-sc={"model": 7, "num_speculative_tokens": 2}'], 'model: expected the draft model, got 7'],
@@ -362,7 +362,7 @@ describe('values', () => {
       ['-sc={"model": "m", "num_speculative_tokens": 2, "quantization": "fp8"}'],
       'quantization: expected "none", "int8" or "int4", got "fp8"',
     ],
-    [['-sc={"method": 3}'], 'method: expected "ngram", "draft_model" or "mtp", got 3'],
+    [['-sc={"method": 3}'], 'method: expected "ngram", "grammar", "draft_model" or "mtp", got 3'],
     [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
     [
       ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
@@ -370,7 +370,7 @@ describe('values', () => {
     ],
     [
       ['-sc={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
-      "speculative method 'deepseek_mtp' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+      "speculative method 'deepseek_mtp' is not supported; expected 'ngram', 'grammar', 'draft_model' or 'mtp'",
     ],
     [
       ['-sc={"method": "mtp", "num_speculative_tokens": 2, "prompt_lookup_max": 3}'],
@@ -500,7 +500,7 @@ describe('a configuration file', () => {
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
     [
       'speculative-config: {method: x}',
-      "config.yaml: speculative-config: speculative method 'x' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+      "config.yaml: speculative-config: speculative method 'x' is not supported; expected 'ngram', 'grammar', 'draft_model' or 'mtp'",
     ],
   ])('refuses %j', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);
