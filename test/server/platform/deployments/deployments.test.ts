@@ -372,7 +372,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     const cache = (megabytes: number | null) => ({ runtime: { prefix_cache_disk_mb: megabytes } });
     const refused = (needed: number) => ({
       code: 'quota_exceeded',
-      message: `needs ${needed} MB of disk, but the quota of the owner is 30 MB of disk`,
+      message: `needs ${needed} MiB of disk, but the quota of the owner is 30 MiB of disk. An administrator can change it`,
     });
     await store.editQuota(admin, ann.userId, { quota_disk_mb: 30 });
     const { id } = await store.createDeployment(ann, { name: 'a', ...cache(10) });
