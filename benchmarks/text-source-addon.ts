@@ -51,7 +51,7 @@ class TextSource implements NativeEngine {
     return id;
   }
 
-  pool(): number {
+  pool(): never {
     throw new Error('the text source generates text only');
   }
 

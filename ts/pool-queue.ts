@@ -116,7 +116,7 @@ export class PoolQueue {
     this.#waiting.numBackgroundTokens += numTokens;
   }
 
-  /** Inputs that are added, or may start, in one turn of the event loop reach the addon together: one step takes them. */
+  /** Inputs that may start in the same turn of the event loop reach the addon together, so that one step takes them. */
   #submit(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;

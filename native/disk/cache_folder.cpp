@@ -42,6 +42,16 @@ std::string reason_of(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe): glibc's is safe for known numbers
 }
 
+[[noreturn]] void fail_on_disk(const std::string& path, int error) {
+  throw Error(ErrorCode::kIo, reason_of(error) + ": the prefix cache cannot be written to " + path);
+}
+
+// Throws kIo for an error of the disk, and kInvalidArgument for one of the folder that was chosen.
+[[noreturn]] void refuse(const std::string& path, int error) {
+  if (error == ENOSPC || error == EDQUOT || error == EROFS || error == EIO) fail_on_disk(path, error);
+  refuse(path, reason_of(error));
+}
+
 // Returns why a folder does not belong to this process alone; empty if it does.
 std::string doubt_about(int fd, mode_t forbidden) {
   struct stat status{};
@@ -191,14 +201,14 @@ CacheRoot::CacheRoot(const std::string& path) : path_(path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (mkdir(path.c_str(), kFolderMode) != 0 && errno != EEXIST) refuse(path, reason_of(errno));
+  if (mkdir(path.c_str(), kFolderMode) != 0 && errno != EEXIST) refuse(path, errno);
   folder_ = Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_.is_open()) refuse(path, reason_of(errno));
+  if (!folder_.is_open()) refuse(path, errno);
   const std::string doubt = doubt_about(folder_.get(), S_IWGRP | S_IWOTH);
   if (!doubt.empty()) refuse(path, doubt);
   const std::string name = unfinished_name();
   if (const int write_error = write_unfinished(folder_.get(), name, "", 0, false); write_error != 0)
-    refuse(path, reason_of(write_error));
+    refuse(path, write_error);
   unlinkat(folder_.get(), name.c_str(), 0);
 }
 
@@ -229,9 +239,9 @@ StoreFolder::StoreFolder(std::shared_ptr<const CacheRoot> root, const std::strin
 bool StoreFolder::open() {
   const std::string path = root_->path() + "/" + name_;
   for (int tries = 0; tries < kOpenTries; ++tries) {
-    if (mkdirat(root_->fd(), name_.c_str(), kFolderMode) != 0 && errno != EEXIST) refuse(path, reason_of(errno));
+    if (mkdirat(root_->fd(), name_.c_str(), kFolderMode) != 0 && errno != EEXIST) refuse(path, errno);
     folder_ = Descriptor(openat(root_->fd(), name_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!folder_.is_open()) refuse(path, reason_of(errno));
+    if (!folder_.is_open()) refuse(path, errno);
     const std::string doubt = doubt_about(folder_.get(), 0077);
     if (!doubt.empty()) refuse(path, doubt);
     const bool is_alone = flock(folder_.get(), LOCK_EX | LOCK_NB) == 0;
@@ -270,9 +280,7 @@ void StoreFolder::make_identity(const std::string& identity) {
       error = errno;
     unlinkat(folder_.get(), unfinished.c_str(), 0);
   }
-  if (error != 0 || !read_identity(identity))
-    throw Error(ErrorCode::kIo, "prefixCacheDir: " + root_->path() + "/" + name_ +
-                                    " cannot be written: " + reason_of(error != 0 ? error : EIO));
+  if (error != 0 || !read_identity(identity)) fail_on_disk(root_->path(), error != 0 ? error : EIO);
 }
 
 void StoreFolder::remove_unfinished() {

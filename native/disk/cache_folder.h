@@ -43,7 +43,7 @@ std::optional<Hash128> parse_hex(std::string_view text);
 class CacheRoot {
  public:
   // Creates the folder and its parents if they are missing. Throws kInvalidArgument with the name of the option when it
-  // is not a folder that this process alone may write to.
+  // is not a folder that this process alone may write to, and kIo when the disk is full, read-only or broken.
   explicit CacheRoot(const std::string& path);
 
   const std::string& path() const { return path_; }

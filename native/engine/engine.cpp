@@ -46,18 +46,31 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
   // A step adds to the sums of the step before it, and reads them when it is launched.
   CAPSTAN_CHECK(options_.pooled.pooling == Pooling::kNone || runner_->depth() == 1);
   totals_.num_accepted_tokens.resize(static_cast<size_t>(options_.limits.speculation.num_tokens));
-  if (options_.disk_cache) {
-    CAPSTAN_CHECK(runner_->depth() == 1);
-    DiskCacheOptions disk = *options_.disk_cache;
-    disk.store.on_news = [this] { report_disk_news(); };
-    disk_cache_ = std::make_unique<DiskCache>(std::move(disk), scheduler_, options_.limits.max_num_seqs);
-  }
+  open_disk_cache();
   publish_stats(false);
   thread_ = start_thread([this] { main(); });
 }
 
 Engine::~Engine() {
   close();
+}
+
+// A disk that is full or broken does not keep a model from serving.
+void Engine::open_disk_cache() {
+  std::string problem = options_.disk_problem;
+  if (options_.disk_cache) {
+    CAPSTAN_CHECK(runner_->depth() == 1);
+    DiskCacheOptions disk = *options_.disk_cache;
+    disk.store.on_news = [this] { report_disk_news(); };
+    try {
+      disk_cache_ = std::make_unique<DiskCache>(std::move(disk), scheduler_, options_.limits.max_num_seqs);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kIo) throw;
+      problem = error.what();
+    }
+  }
+  if (problem.empty()) return;
+  totals_.disk_cache.emplace().store.problem = problem + "; it is only in memory until the model is loaded again";
 }
 
 // ---- called from any thread ----

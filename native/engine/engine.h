@@ -56,6 +56,7 @@ struct EngineOptions {
   int mtp_kv_group = -1;  // KV group of the MTP head's layer; -1 = no drafts by a head
   DraftModelOptions draft_model;
   std::optional<DiskCacheOptions> disk_cache;  // on_news of its store is the engine's
+  std::string disk_problem;                    // why there is no disk_cache although one is wanted
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
@@ -136,6 +137,7 @@ class Engine {
   void break_down(const std::exception_ptr& error) noexcept;
   bool take_inbox();
   void report_new_mask();
+  void open_disk_cache();
   void report_disk_news();
   void write_offered_blocks();
   void step();

@@ -177,6 +177,7 @@ class EngineLoader {
   std::optional<DraftLoader> draft_;
   MemoryPlan memory_;
   std::shared_ptr<const disk::CacheRoot> disk_root_;  // null = no prefix cache on disk
+  std::string disk_problem_;                          // why there is none although one is wanted
   std::vector<Hash128> file_digests_;
   std::vector<std::string> file_states_;  // when the digests were computed
 };
@@ -271,7 +272,13 @@ void EngineLoader::open_devices() {
 void EngineLoader::open_disk_cache(const LoadObserver& observer) {
   if (request_.disk_cache.path.empty()) return;
   check_disk_cache(request_, backend_info_, device_model(0, 0));
-  disk_root_ = std::make_shared<const disk::CacheRoot>(request_.disk_cache.path);
+  try {
+    disk_root_ = std::make_shared<const disk::CacheRoot>(request_.disk_cache.path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) throw;
+    disk_problem_ = error.what();
+    return;
+  }
   const int64_t total = num_file_bytes(tensors_);
   // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.
   const std::vector<disk::OpenFile> files = open_files();
@@ -447,6 +454,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
     options.load_adapter =
         make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank, disk_root_ != nullptr);
   }
+  options.disk_problem = disk_problem_;
   if (disk_root_) {
     options.disk_cache = make_disk_cache_options(*runner_, request_.disk_cache.max_bytes);
     options.disk_cache->store.root = disk_root_;

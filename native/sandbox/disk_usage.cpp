@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kMaxDepth = 256;
 constexpr uint64_t kTooMuch = std::numeric_limits<uint64_t>::max();
-/** An empty file takes an inode. */
-constexpr uint64_t kMinEntryBytes = 4096;
 
 uint64_t bytes_of(const struct stat& info) {
   return std::max(kMinEntryBytes, static_cast<uint64_t>(info.st_blocks) * 512);
@@ -55,13 +53,13 @@ uint64_t bytes_below(int folder, int depth, Budget& budget) {
   return total;
 }
 
+}  // namespace
+
 uint64_t folder_bytes(const std::string& folder, Budget& budget) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? kTooMuch : 0;
   return bytes_below(fd, 0, budget);
 }
-
-}  // namespace
 
 DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
                        const std::vector<pid_t>& pids, Budget& budget) {

@@ -8,6 +8,9 @@
 
 #include "native/sandbox/open_files.h"
 
+/** What an entry takes at least: an empty file takes an inode. */
+constexpr uint64_t kMinEntryBytes = 4096;
+
 /** What a replica takes on the disk of its home. */
 struct DiskUsage {
   /**
@@ -28,3 +31,6 @@ struct DiskUsage {
  */
 DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
                        const std::vector<pid_t>& pids, Budget& budget);
+
+/** Returns what a folder takes, as in DiskUsage::num_bytes. */
+uint64_t folder_bytes(const std::string& folder, Budget& budget);

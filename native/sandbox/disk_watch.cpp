@@ -20,6 +20,8 @@ namespace {
  */
 constexpr std::chrono::nanoseconds kMinPause = std::chrono::seconds(1), kMaxPause = std::chrono::seconds(5);
 constexpr int kPauseShare = 20;
+/** The runtime bounds the cache itself, and measuring many files takes long. */
+constexpr int kCacheEvery = 10;
 /** A descriptor that is sent is on its way for a moment. Only a program that hides it leaves it there. */
 constexpr int kMaxHidden = 2;
 
@@ -55,10 +57,18 @@ const char* DiskWatch::measure(pid_t supervisor) {
   const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), owner(), pids, budget);
   if (usage.num_bytes > initial_ && usage.num_bytes - initial_ > spec_.disk_bytes) return "bytes";
   if (usage.is_incomplete) return "entries";
+  if (is_cache_over()) return "cache";
   // A program may hide files for a while. It may not fill the disk with them.
   const bool is_hiding = is_almost_full() && (usage.has_hidden_files || may_hide_files(pids, budget));
   num_hidden_ = is_hiding ? num_hidden_ + 1 : 0;
   return num_hidden_ > kMaxHidden ? "hidden" : kEnough;
+}
+
+bool DiskWatch::is_cache_over() {
+  if (spec_.cache_bytes == 0 || num_measures_++ % kCacheEvery != 0) return false;
+  // With one entry more than this, the folder is over its limit.
+  Budget budget{spec_.cache_bytes / kMinEntryBytes + 1};
+  return folder_bytes(spec_.cache, budget) > spec_.cache_bytes;
 }
 
 uid_t DiskWatch::owner() const {

@@ -19,7 +19,7 @@ class DiskWatch {
   /** Measures what the descendants of `supervisor` add to the home, until they exceed a limit. Runs in a thread. */
   void run(pid_t supervisor);
 
-  /** The limit that the replica exceeds: `bytes`, `entries` or `hidden`. `enough` as long as it exceeds none. */
+  /** The limit that the replica exceeds: `bytes`, `entries`, `cache` or `hidden`. `enough` while it exceeds none. */
   const char* verdict() const { return verdict_; }
   bool is_over() const { return verdict_ != kEnough; }
 
@@ -27,6 +27,7 @@ class DiskWatch {
   static constexpr const char* kEnough = "enough";
 
   const char* measure(pid_t supervisor);
+  bool is_cache_over();
   bool is_almost_full() const;
   /** The user of the processes. */
   uid_t owner() const;
@@ -35,5 +36,6 @@ class DiskWatch {
   uint64_t initial_ = 0;
   /** Measures in a row in which the replica held files whose size is unknown. */
   int num_hidden_ = 0;
+  int num_measures_ = 0;
   std::atomic<const char*> verdict_ = kEnough;
 };

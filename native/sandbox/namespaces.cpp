@@ -187,6 +187,7 @@ void enter_sandbox(const Spec& spec, bool is_root) {
     View({}).show(spec.home, root + "/platform/home", kNoSuid | kNoDev);
     hide_in_home(spec, root + "/platform/home");
   }
+  if (!spec.cache.empty()) View({}).show(spec.cache, root + "/platform/cache", kNoSuid | kNoDev);
   make_folder(root + "/proc");
   if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     fail("mount proc");

@@ -43,6 +43,10 @@ void take(Spec& spec, const std::string& key, const std::string& value) {
     spec.inputs.push_back(split_pair(value));
   else if (key == "home")
     spec.home = value;
+  else if (key == "cache")
+    spec.cache = value;
+  else if (key == "cache_bytes")
+    spec.cache_bytes = std::stoull(value);
   else if (key == "device")
     spec.devices.push_back(value);
   else if (key == "uid")

@@ -26,6 +26,8 @@ struct Spec {
   std::vector<std::pair<std::string, std::string>> inputs;
   /** The host path of the home: /platform/home in namespaces. */
   std::string home;
+  /** A host folder that outlives the replica, or empty: /platform/cache in namespaces. Replicas may share it. */
+  std::string cache;
   std::vector<std::string> devices;
   /** The user and group of the workload on the host, when this process is root. */
   uint32_t uid = 65534;
@@ -43,6 +45,8 @@ struct Spec {
   uint64_t spool_max_bytes = 256ull << 20;
   /** What the replica may add to its home; 0 = no limit. Measured every few seconds. */
   uint64_t disk_bytes = 0;
+  /** What `cache` may hold; 0 = no limit. */
+  uint64_t cache_bytes = 0;
   /** Most files and folders of the home, open files and mappings together, so that a measure ends soon. */
   uint64_t disk_entries = 2'000'000;
   /** While the disk of the home has less free space, a replica may not hold files whose size is unknown. */

@@ -144,7 +144,7 @@ class FakeEngine implements NativeEngine {
   }
 
   /** The fake has no model that pools. */
-  pool(): number {
+  pool(): never {
     throw makeError('invalid_argument', 'request: expected one that generates text, got the other kind');
   }
 

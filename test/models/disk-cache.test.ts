@@ -1,10 +1,12 @@
 /** The prefix cache on disk: `capstan serve` answers, ends, starts again, and continues from what it has computed. */
+import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { Engine } from '../../ts';
 import { killAll, prepare, type Running, start, startServer } from '../fakes/server-process';
 import { temporaryFolder } from '../fakes/temporary-folder';
+import { mountSmallDisk } from './small-disk';
 
 const FACTS = Array.from({ length: 60 }, (_, i) => `Room ${i} is on floor ${i % 7}.`).join(' ');
 const QUESTION = {
@@ -84,6 +86,35 @@ test('a folder that cannot be used is an error at the start', async () => {
   const file = start(['serve', 'demo', '--port', '0', '--prefix-cache-dir', join(folder, 'file')], {});
   expect((await file.exited)[0]).toBe(2);
   expect(file.output().stderr).toContain('--prefix-cache-dir');
+});
+
+test('with a full or read-only disk the server starts without it, and one line of the log says so', async () => {
+  const folder = temporaryFolder('small');
+  const disk = mountSmallDisk(folder, 4);
+  if (disk === undefined) return;
+  const startWithout = async (reason: string): Promise<void> => {
+    const server = await serve('--prefix-cache-dir', join(folder, 'cache'));
+    expect((await ask(server)).choice.message.content).not.toBe('');
+    expect((await ask(server)).cached).toBeGreaterThan(100);
+    const line = `${reason}: the prefix cache cannot be written to ${join(folder, 'cache')}; it is only in memory`;
+    const numLines = () => server.output().stderr.split(line).length - 1;
+    while (numLines() === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    await end(server);
+    expect(numLines()).toBe(1);
+  };
+  try {
+    disk.fill();
+    await startWithout('No space left on device');
+    disk.empty();
+    const server = await serve('--prefix-cache-dir', join(folder, 'cache'));
+    await ask(server);
+    await end(server);
+    execFileSync('mount', ['-o', 'remount,ro', folder]);
+    await startWithout('Read-only file system');
+  } finally {
+    execFileSync('mount', ['-o', 'remount,rw', folder]);
+    disk.remove();
+  }
 });
 
 test('two engines share a folder', async () => {

@@ -2,14 +2,15 @@
  * Compares the engine with golden cases: node -r ./test/oracle/register-ts.cjs test/oracle/compare.ts DIR [--cases a,b]
  * [--json FILE] [--out FILE.md]
  *
- * Loads each case twice: with the types of its checkpoint, and with activations and KV cache in f32. Prints a table of
- * families and number types. --json writes the tokens, --out the table.
+ * Compares each case with the types of its checkpoint, and with activations and KV cache in f32. Prompts together must
+ * have the bits of prompts alone. Prints a table of families and number types. --json writes the tokens, --out the
+ * table.
  */
 import { writeFileSync } from 'node:fs';
 
 import { Engine, type EngineOptions } from '../../ts/index';
-import { Comparison, F32_TOLERANCE, listCases, nativeTolerance } from './golden';
-import type { Answer, GoldenCase, GoldenPrompt } from './golden';
+import { Comparison, f32Tolerance, listCases, nativeTolerance } from './golden';
+import type { Answer, Golden, GoldenCase, GoldenPrompt } from './golden';
 
 export type Mode = 'native' | 'f32';
 
@@ -33,22 +34,11 @@ export async function compareCase(
   { directory, golden }: GoldenCase,
   mode: Mode,
   options: EngineOptions = {},
-  tolerance = mode === 'f32' ? F32_TOLERANCE : nativeTolerance(golden),
+  tolerance = mode === 'f32' ? f32Tolerance(golden) : nativeTolerance(golden),
 ): Promise<CaseReport> {
   const comparison = new Comparison(golden, tolerance);
   const answers: CaseReport['answers'] = [];
-  const engine = await Engine.load(directory, {
-    ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
-    // Such narrow models compute in f32 by default.
-    // By default, bf16 keeps the weights that a quantized checkpoint has in 16 bits.
-    ...(mode === 'f32' && golden.dtype === 'quantized' ? { dtype: 'f32' } : {}),
-    ...(mode === 'f32'
-      ? { computeDtype: 'f32', kvCacheDtype: 'f32' }
-      : golden.dtype === 'bf16'
-        ? { computeDtype: 'bf16' }
-        : {}),
-    ...options,
-  });
+  const engine = await Engine.load(directory, { ...loadOptions(golden, mode), ...options });
   try {
     for (const prompt of golden.prompts) {
       const answer = await answerPrompt(engine, prompt);
@@ -77,6 +67,37 @@ export async function compareCase(
     failures,
     answers,
   };
+}
+
+function loadOptions(golden: Golden, mode: Mode): EngineOptions {
+  const length = golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen };
+  if (mode === 'f32') {
+    // By default, bf16 keeps the weights that a quantized checkpoint has in 16 bits.
+    const dtype = golden.dtype === 'quantized' ? ({ dtype: 'f32' } as const) : {};
+    return { ...length, ...dtype, computeDtype: 'f32', kvCacheDtype: 'f32' };
+  }
+  // Such narrow models compute in f32 by default.
+  return { ...length, ...(golden.dtype === 'bf16' ? { computeDtype: 'bf16' } : {}) };
+}
+
+/** Asks all prompts at once, in chunks, and again from the prefix cache. Returns the answers whose bits differ. */
+export async function compareTogether({ directory, golden }: GoldenCase, alone: CaseReport): Promise<string[]> {
+  const options = { ...loadOptions(golden, alone.mode), maxNumSeqs: 8, maxNumBatchedTokens: 64 };
+  const engine = await Engine.load(directory, options);
+  const failures: string[] = [];
+  try {
+    for (const round of ['together in chunks', 'together from the prefix cache']) {
+      const answers = await Promise.all(golden.prompts.map((prompt) => answerPrompt(engine, prompt)));
+      for (const [i, answer] of answers.entries()) {
+        const { name, ...expected } = alone.answers[i];
+        if (JSON.stringify(answer) !== JSON.stringify(expected))
+          failures.push(`prompt ${name}: other bits ${round} than alone`);
+      }
+    }
+  } finally {
+    await engine.close();
+  }
+  return failures;
 }
 
 async function answerPrompt(engine: Engine, prompt: GoldenPrompt): Promise<Answer> {
@@ -144,6 +165,12 @@ ${table(reports)}
 `;
 }
 
+async function compareBothWays(goldenCase: GoldenCase, mode: Mode): Promise<CaseReport> {
+  const report = await compareCase(goldenCase, mode);
+  report.failures.push(...(await compareTogether(goldenCase, report)));
+  return report;
+}
+
 async function main(args: string[]): Promise<number> {
   const option = (name: string) => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
   const chosen = option('--cases')?.split(',');
@@ -152,7 +179,7 @@ async function main(args: string[]): Promise<number> {
   const reports: CaseReport[] = [];
   for (const goldenCase of cases) {
     for (const mode of ['native', 'f32'] as const) {
-      const report = await compareCase(goldenCase, mode).catch((error: unknown): CaseReport => {
+      const report = await compareBothWays(goldenCase, mode).catch((error: unknown): CaseReport => {
         const { case: name, family, dtype } = goldenCase.golden;
         return {
           case: name,

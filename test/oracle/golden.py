@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from cases import DROP
@@ -171,12 +171,32 @@ def random_weights(case, config, generator):
         weights = names_of_the_hub(config, weights)
     if case["outer"] is not None:
         weights = {name.replace("model.", "model.language_model."): value for name, value in weights.items()}
-    if "stored-inv-freq" in case["features"]:
+    if "hub-prefix" in case["features"]:
+        new_name = lambda name: name.replace("model.language_model.", "language_model.model.").replace("lm_head", "language_model.lm_head")
+        weights = {new_name(name): value for name, value in weights.items()}
+    return weights | other_tensors(case, weights, generator)
+
+
+def other_tensors(case, weights, generator):
+    """What files hold besides the tensors of the model. "head-only" removes the embedding from `weights`."""
+    others, features = {}, case["features"]
+    if "stored-inv-freq" in features:
         # Llama 2 checkpoints of 2023 contain these tensors. Loaders ignore them.
         for i in range(case["layers"]):
             half = (case["head_dim"] or case["hidden"] // case["heads"]) // 2
-            weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
-    return weights
+            others[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
+    if "unknown-tensors" in features:
+        others |= {f"model.layers.{case['layers']}.eh_proj.weight": torch.rand(3, 5, generator=generator),
+                   "vision_tower.patch_embed.weight": torch.rand(2, 3, 4, generator=generator), "step": torch.tensor(7)}
+    embedding = "model.embed_tokens.weight"
+    if "stored-head" in features:
+        others["lm_head.weight"] = weights[embedding].clone()
+    if "other-head" in features:
+        # Transformers ties a head that equals the embedding, or that is not in the files.
+        others["lm_head.weight"] = weights[embedding].flip(0).contiguous()
+    if "head-only" in features:
+        others["lm_head.weight"] = weights.pop(embedding)
+    return others
 
 
 def names_of_the_hub(config, weights):
@@ -221,8 +241,13 @@ def write_model(case, seed, directory, tokenizer_json):
 
 
 def load_judge(case, directory):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
-    if case["max_model_len"]:
+    implementations = {"attn_implementation": "eager"}
+    if case["name"].startswith("random-"):
+        implementations["experts_implementation"] = "eager"  # the others refuse odd sizes and float64
+    outer = case["outer"] and case["outer"]["model_type"]
+    loader = AutoModelForImageTextToText if outer == "mistral3" else AutoModelForCausalLM
+    model = loader.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
+    if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])
     return model
 
@@ -230,9 +255,10 @@ def load_judge(case, directory):
 def fix_dynamic_base(model, max_model_len):
     """Dynamic NTK and LongRoPE: uses the frequencies that transformers computes for the configured length at every
     position, because cached keys cannot follow frequencies that change with the length."""
-    rotary = model.model.rotary_emb
+    decoder = model.get_decoder()
+    rotary = getattr(decoder, "rotary_emb", None) or decoder.pos_emb
     assert rotary.rope_type in ("dynamic", "longrope")
-    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=max_model_len)
+    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](decoder.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates
 
 

@@ -11,6 +11,8 @@ export interface Golden {
   features: string[];
   /** In random and in sensitive cases: the error of the number type alone, measured by rounding in transformers. */
   roundingCost?: Tolerance;
+  /** In random cases: the error of float32 alone, measured in transformers in float64. */
+  float32Cost?: Tolerance;
   /** Log-probability of each token of the named prompt, given the tokens before it; null for the first. */
   promptLogprobs: { prompt: string; logprobs: (number | null)[] };
   prompts: GoldenPrompt[];
@@ -55,11 +57,19 @@ const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
 export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };
 
 /** Returns the tolerance of a case. Random cases may need more: twice their rounding cost. */
-export function nativeTolerance({ dtype, roundingCost }: Golden): Tolerance {
-  const { worst, mean } = NATIVE_TOLERANCE[dtype];
+export function nativeTolerance(golden: Golden): Tolerance {
+  return atLeast(atLeast(NATIVE_TOLERANCE[golden.dtype], golden.roundingCost, 2), golden.float32Cost, 4);
+}
+
+/** As {@link nativeTolerance}: four times the error of float32, because transformers has it too. */
+export function f32Tolerance({ float32Cost }: Golden): Tolerance {
+  return atLeast(F32_TOLERANCE, float32Cost, 4);
+}
+
+function atLeast(tolerance: Tolerance, cost: Tolerance | undefined, times: number): Tolerance {
   return {
-    worst: Math.max(worst, 2 * (roundingCost?.worst ?? 0)),
-    mean: Math.max(mean, 2 * (roundingCost?.mean ?? 0)),
+    worst: Math.max(tolerance.worst, times * (cost?.worst ?? 0)),
+    mean: Math.max(tolerance.mean, times * (cost?.mean ?? 0)),
   };
 }
 

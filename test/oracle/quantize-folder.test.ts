@@ -122,6 +122,18 @@ describe('what is copied', () => {
     expect(lstatSync(path.join(out, 'NOTICE')).isFile()).toBe(true);
   });
 
+  test('a head that differs from the embedding, although the config ties them', async () => {
+    const model = newModel();
+    const config = path.join(model, 'config.json');
+    const stated = JSON.parse(readFileSync(config, 'utf8')) as object;
+    writeFileSync(config, JSON.stringify({ ...stated, tie_word_embeddings: true }));
+    const [out, untied] = [newPath(), newPath()];
+    await quantize(model, out);
+    await quantize(MODEL, untied);
+    for (const name of ['config.json', 'model.safetensors'])
+      expect(readFileSync(path.join(out, name), 'utf8')).toBe(readFileSync(path.join(untied, name), 'utf8'));
+  });
+
   test('nothing else: other files, folders, pipes', async () => {
     const model = newModel();
     symlinkSync('/etc/hostname', path.join(model, 'notes.txt'));

@@ -28,13 +28,19 @@ export const EMBEDDING_FILE = 'embedding.capstan';
 const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
 export const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
+/** The weight files of a model directory, and their tensors by name. */
+export interface StoredTensors {
+  files: string[];
+  found: Map<string, FoundTensor>;
+}
+
 /** @throws CapstanError `invalid_model` that names the file and the tensor. */
 export async function readCheckpoint(
   modelDir: string,
   required: readonly RequiredTensor[],
+  { files, found }: StoredTensors,
   quantization?: Quantization,
 ): Promise<Checkpoint> {
-  const { files, found } = await readStoredTensors(modelDir);
   if (quantization !== undefined) await addEmbeddings(modelDir, files, found);
   if (required.some(({ name }) => name === 'mtp.fc.weight') && !found.has('mtp.fc.weight'))
     throw noMtpHead('a checkpoint without the tensor mtp.fc.weight');
@@ -54,13 +60,8 @@ export async function readCheckpoint(
   };
 }
 
-/**
- * Returns the weight files of a model directory and their tensors by name.
- * @throws CapstanError `invalid_model` that names the file and the tensor.
- */
-export async function readStoredTensors(
-  modelDir: string,
-): Promise<{ files: string[]; found: Map<string, FoundTensor> }> {
+/** @throws CapstanError `invalid_model` that names the file and the tensor. */
+export async function readStoredTensors(modelDir: string): Promise<StoredTensors> {
   const { files, weightMap } = await listFiles(modelDir);
   const found = new Map<string, FoundTensor>();
   for (const [file, path] of files.entries()) {
@@ -129,9 +130,7 @@ async function readIndex(modelDir: string): Promise<{ files: string[]; weightMap
   return { files: [...new Set(weightMap.values())].sort().map((name) => join(modelDir, name)), weightMap };
 }
 
-interface Stored {
-  files: string[];
-  found: Map<string, FoundTensor>;
+interface Stored extends StoredTensors {
   quantization: Quantization | undefined;
 }
 

@@ -34,8 +34,11 @@ export const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>>
   silu: 'silu',
   swish: 'silu',
   gelu: 'gelu',
+  gelu_python: 'gelu',
   gelu_new: 'gelu_tanh',
   gelu_pytorch_tanh: 'gelu_tanh',
+  gelu_python_tanh: 'gelu_tanh',
+  gelu_accurate: 'gelu_tanh',
   gelu_fast: 'gelu_tanh',
   relu: 'relu',
 };
@@ -163,8 +166,8 @@ function readHeadDim(
   numHeads: number,
   classDefault: number | undefined,
 ): number {
-  // For Llama and Mistral null means "not set". Checkpoints of classes with a default never contain null.
-  const headDim = config.positiveInt('head_dim', classDefault ?? hiddenSize / numHeads);
+  const isComputed = classDefault === undefined || config.isNull('head_dim');
+  const headDim = config.positiveInt('head_dim', isComputed ? hiddenSize / numHeads : classDefault);
   if (headDim % 2 !== 0) throw config.mismatch('head_dim', 'an even number of dimensions', headDim);
   return headDim;
 }

@@ -117,6 +117,7 @@ export const FAMILIES: readonly Family[] = [
       ropeTheta: 1e6,
       ropeParameters: {
         rope_type: 'yarn',
+        rope_theta: 1e6,
         factor: 16,
         original_max_position_embeddings: 16384,
         mscale: 1,
@@ -638,6 +639,7 @@ export const FAMILIES: readonly Family[] = [
       ropeTheta: 12e6,
       ropeParameters: {
         rope_type: 'llama3',
+        rope_theta: 12e6,
         factor: 8,
         original_max_position_embeddings: 8192,
         low_freq_factor: 1,
@@ -856,7 +858,7 @@ function gemma3(config: JsonReader, { hiddenSize }: { hiddenSize: number }): Spe
   return {
     ...gemma(config, hiddenSize),
     qkNorm: 'head',
-    attentionSoftCap: softCap(config, 'attn_logit_softcapping', 0),
+    // Its class has attn_logit_softcapping too, but uses it nowhere.
     logitSoftCap: softCap(config, 'final_logit_softcapping', 0),
   };
 }

@@ -53,6 +53,8 @@ export function gemma4Layers(
     throw config.mismatch('num_kv_shared_layers', `fewer than the ${layers.length} layers`, numShared);
   const firstShared = layers.length - numShared;
   const isWide = config.boolean('use_double_wide_mlp', false);
+  if (isWide && numShared > 0 && config.boolean('enable_moe_block', false))
+    throw config.mismatch('use_double_wide_mlp', 'false in a model with experts', true);
   const source = (layer: NativeLayer) =>
     layers.findLastIndex((other, i) => i < firstShared && (other.window === 0) === (layer.window === 0));
   return layers.map((layer, i) => {

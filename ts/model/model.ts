@@ -6,9 +6,10 @@ import { findReasoningFormat, type ReasoningFormat } from '../text/reasoning';
 import { type OpenText, openText } from '../text/text-client';
 import { TokenTable } from '../text/token-table';
 import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
-import { type Checkpoint, readCheckpoint } from './checkpoint';
+import { type Checkpoint, readCheckpoint, readStoredTensors } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
+import { withStoredHead } from './stored-head';
 import { withTiedHead } from './tied-head';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
@@ -152,15 +153,17 @@ async function readFolder(
         '*.safetensors, or a GGUF file',
       { param: 'config.json' },
     );
-  const config = readModelConfig(configJson, generationJson, {
+  const stated = readModelConfig(configJson, generationJson, {
     task,
     files: await readSentenceTransformers(dir),
     mtp,
   });
+  const stored = await readStoredTensors(dir);
+  const config = await withStoredHead(stated, stored);
   const required = [
     ...requiredTensors(config.spec, config.features, config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
   ];
-  const checkpoint = await readCheckpoint(dir, required, config.quantization);
+  const checkpoint = await readCheckpoint(dir, required, stored, config.quantization);
   return withTiedHead({ config, checkpoint }, configJson);
 }

@@ -29,10 +29,10 @@ export function quantizedConfig(config: JsonObject, plan: QuantizePlan): JsonObj
       ignore: ignoredModules(plan, targets.flat()),
     },
   };
-  if (!plan.hasTiedHead) return result;
+  if (!plan.matrices.some(({ module }) => module.endsWith('lm_head'))) return result;
   // transformers does not tie quantized matrices.
   result.tie_word_embeddings = false;
-  result[TIED_HEAD] = true;
+  if (plan.hasTiedHead) result[TIED_HEAD] = true;
   const { text_config: text } = config;
   if (typeof text === 'object' && text !== null) result.text_config = { ...text, tie_word_embeddings: false };
   return result;

@@ -80,6 +80,8 @@ export function planQuantization(
         'one matrix in a tensor, (outputs, inputs)',
         'another layout, such as experts in one tensor',
       );
+    if (name === EMBEDDING && source.name.endsWith(HEAD))
+      throw refusal(where, 'the embedding too', 'only the head. Load the model with quantization');
     const [rows, cols] = tensor.shape;
     const scheme = choose(isLayer ? 'layer' : 'vocab', cols, where);
     const dtype = NATIVE_DTYPES[source.dtype];

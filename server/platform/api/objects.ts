@@ -270,6 +270,13 @@ export const RuntimeOptions = object({
   tool_call_parser: orNull(ParserName),
   reasoning_parser: orNull(ParserName),
   prefix_caching: { type: 'boolean', default: true },
+  prefix_cache_disk_mb: orNull({
+    type: 'integer',
+    minimum: 1,
+    maximum: 67_108_864,
+    description:
+      'Limit of the prefix cache on the disk, in MiB. It is shared by the replicas of the deployment and survives them. It counts towards the disk quota. Deployments on the CPU only. Null: the cache is only in memory',
+  }),
 });
 
 /** What a version runs. Immutable. `env` contains secret variables with the value `null`. */
@@ -659,7 +666,8 @@ export const OwnerQuota = object({
   used_memory_mb: INTEGER,
   used_disk_mb: {
     ...INTEGER,
-    description: 'Measured size of the data sources, and of the home folders that versions copied',
+    description:
+      'Measured size of the data sources and of the home folders that versions copied, and the limits of the prefix caches',
   },
   is_admin: { ...BOOLEAN, description: 'Whether the user is an administrator of the installation' },
   rev: Rev,

@@ -34,6 +34,7 @@ export interface SpecFlags {
   toolCallParser?: string;
   reasoningParser?: string;
   enablePrefixCaching?: boolean;
+  prefixCacheDiskSize?: string;
   image?: string;
   start?: string;
   startFile?: string;
@@ -157,6 +158,10 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
 function deploymentOnlyOptions(byDefault: (value: string) => string): Option[] {
   return [
     new Option(
+      '--prefix-cache-disk-size <size>',
+      `keep the prefix cache on the disk too, up to this size, for example 10G, so that it survives restarts and scaling to zero; CPU only${byDefault('none')}`,
+    ),
+    new Option(
       '--health-path <path>',
       `path of the health check; a status from 200 to 299 means ready${byDefault('/v1/models')}`,
     ),
@@ -232,7 +237,13 @@ function toRuntime(flags: SpecFlags): NonNullable<NewVersion['runtime']> {
     ...defined('tool_call_parser', parsed(flags.toolCallParser, String)),
     ...defined('reasoning_parser', parsed(flags.reasoningParser, String)),
     ...defined('prefix_caching', flags.enablePrefixCaching),
+    ...defined('prefix_cache_disk_mb', diskSize(flags.prefixCacheDiskSize)),
   };
+}
+
+function diskSize(text: string | undefined): number | null | undefined {
+  if (text === undefined || text === 'none') return text === undefined ? undefined : null;
+  return Math.ceil(parseBytes(text, '--prefix-cache-disk-size') / 2 ** 20);
 }
 
 function parseUtilization(text: string): number {

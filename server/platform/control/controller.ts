@@ -4,6 +4,7 @@ import { ActivityMeter } from './activity';
 import { type Clock, SYSTEM_CLOCK } from './clock';
 import type { ReconciledDeployment } from './deployment-control';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
+import type { PrefixCaches } from '../deployments/prefix-caches';
 import { KeyedQueue } from './keyed-queue';
 import type { LeaseTerm } from './lease';
 import { monitoredSpec, replicaSpec } from './replica-spec';
@@ -12,7 +13,13 @@ import type { ControlStore } from '../store/store-deployments';
 import { ServiceError } from '../store/errors';
 import { stopStrays } from './strays';
 import { containerSlug, containerTargetOf, targetOf } from '../deployments/target';
-import { type ControlPolicy, DEFAULT_CONTROL_POLICY, findVersion, type Observation } from './records';
+import {
+  type ControlPolicy,
+  DEFAULT_CONTROL_POLICY,
+  type DeploymentRecord,
+  findVersion,
+  type Observation,
+} from './records';
 
 export interface ControllerLog {
   info(fields: object, message: string): void;
@@ -36,6 +43,7 @@ export interface ControllerOptions {
   driver: Driver;
   targets: Targets;
   snapshots: HomeSnapshots;
+  prefixCaches: PrefixCaches;
   dataRoots: readonly string[];
   /** Default false. */
   allowsUnisolated?: boolean;
@@ -116,7 +124,9 @@ export class Controller implements GatewayControl {
     const { store, driver } = this.#options;
     this.#stopObserving = driver.observe((event) => this.#observe(event));
     await stopStrays(driver, await store.listOwnReplicaIds(), (error, id) => this.#onDriverError(error, id));
-    const ids = [...(await store.listDeploymentIds()), ...(await store.listBusyContainerIds())];
+    const deploymentIds = await store.listDeploymentIds();
+    await this.#removeCaches((caches) => caches.keepOnly(deploymentIds));
+    const ids = [...deploymentIds, ...(await store.listBusyContainerIds())];
     await Promise.all(ids.map((id) => this.#queue.add(id)));
   }
 
@@ -156,6 +166,14 @@ export class Controller implements GatewayControl {
     } catch (error) {
       log.warn({ id, reason: (error as Error).message }, 'cannot delete the files of a version or container');
     }
+  }
+
+  /** Logs what it cannot remove. The next start of the service tries again. */
+  async #removeCaches(remove: (caches: PrefixCaches) => Promise<void>): Promise<void> {
+    const { prefixCaches, log } = this.#options;
+    await remove(prefixCaches).catch((error: Error) =>
+      log.warn({ reason: error.message }, 'cannot remove a prefix cache from the disk'),
+    );
   }
 
   wake(deploymentId: string): void {
@@ -261,6 +279,8 @@ export class Controller implements GatewayControl {
       deployment.versions.flatMap(({ replicas, graceMs }) => replicas.map((replica) => ({ replica, graceMs }))),
     );
     for (const version of deployment.versions) if (version.homeState === 'pending') this.#copyHome(id, version.id);
+    if (!keepsCache(deployment) && (before === undefined || keepsCache(before.deployment)))
+      void this.#removeCaches((caches) => caches.remove(id));
     for (const versionId of result.withoutLastLines) this.#saveLastLines(id, versionId);
     this.#scheduleNext(id, result.nextStepAt);
     this.#afterStep(id, {
@@ -380,6 +400,7 @@ export class Controller implements GatewayControl {
       if (versionIds === undefined) return;
       this.#drop(id);
       await Promise.all(versionIds.map((versionId) => this.deleteFiles(versionId)));
+      await this.#removeCaches((caches) => caches.remove(id));
     } catch (error) {
       this.#retry(id, [], error);
     }
@@ -420,6 +441,14 @@ export class Controller implements GatewayControl {
     });
     this.#timers.set(id, { at, cancel });
   }
+}
+
+/** Whether a version that serves, will serve or still runs keeps its prefix cache on the disk. */
+function keepsCache({ versions, activeId, targetId }: DeploymentRecord): boolean {
+  return versions.some(
+    ({ id, prefixCacheMb, replicas }) =>
+      prefixCacheMb > 0 && (id === activeId || id === targetId || replicas.length > 0),
+  );
 }
 
 /** Keeps the last item of each kind per replica or version, so that a long outage does not fill the memory. */

@@ -1,6 +1,6 @@
 import { openContainer } from '../deployments/containers';
 import { secretPurpose } from './deployment-control';
-import { runtimeArgs } from '../deployments/runtime-options';
+import { prefixCacheMb, runtimeArgs } from '../deployments/runtime-options';
 import type { OpenSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
 import { openVersion } from '../deployments/version-rows';
@@ -22,6 +22,10 @@ export interface Launch {
   env: Record<string, string>;
   /** Folders of bound data sources. Each start checks them again. */
   folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string; isIncomplete: boolean }[];
+  /** The deployment of a version. */
+  deploymentId: string | null;
+  /** What the prefix cache may take on the disk; 0: it is only in memory. */
+  prefixCacheMb: number;
   healthPath: string;
   graceMs: number;
   secret: string;
@@ -55,6 +59,8 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),
     env: { ...spec.stored.env, ...spec.secrets },
     folders: await foldersOf(context, row.version_id !== null ? 'version_id' : 'container_id', ownerId),
+    deploymentId: row.version_id === null ? null : await deploymentOf(context, row.version_id),
+    prefixCacheMb: row.version_id === null ? 0 : prefixCacheMb(spec.stored),
     healthPath: spec.stored.health_path,
     graceMs: spec.stored.grace_s * 1000,
     secret: box.open(row.secret, secretPurpose(replicaId)),
@@ -67,6 +73,15 @@ async function openContainerOf(context: StoreContext, containerId: string): Prom
     context.db,
     await context.db.selectFrom('containers').selectAll().where('id', '=', containerId).executeTakeFirstOrThrow(),
   );
+}
+
+async function deploymentOf({ db }: StoreContext, versionId: string): Promise<string> {
+  const row = await db
+    .selectFrom('deployment_versions')
+    .select('deployment_id')
+    .where('id', '=', versionId)
+    .executeTakeFirstOrThrow();
+  return row.deployment_id;
 }
 
 async function foldersOf(

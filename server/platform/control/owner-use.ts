@@ -1,4 +1,5 @@
 import type { QuotaUse } from '../accounts/quota-columns';
+import { prefixCacheMb } from '../deployments/runtime-options';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 
 type Reader = ServiceDb | ServiceTx;
@@ -14,11 +15,12 @@ export async function useOf(db: Reader, ownerIds: readonly string[]): Promise<(o
   const replicas = await replicaUseOf(db, ownerIds);
   const sources = await sumSources(db, ownerIds);
   const homes = await sumHomes(db, ownerIds);
+  const cachesMb = await sumPrefixCaches(db, ownerIds);
   return (id) => ({
     ...replicas(id),
     used_deployments: deployments.get(id) ?? 0,
     used_versions: versions.get(id) ?? 0,
-    used_disk_mb: Math.ceil(((sources.get(id) ?? 0) + (homes.get(id) ?? 0)) / 2 ** 20),
+    used_disk_mb: Math.ceil(((sources.get(id) ?? 0) + (homes.get(id) ?? 0)) / 2 ** 20) + (cachesMb.get(id) ?? 0),
   });
 }
 
@@ -123,6 +125,32 @@ async function sumHomes(db: Reader, ownerIds: readonly string[]): Promise<Sums> 
     .groupBy('deployments.owner_id')
     .execute();
   return toSums(rows);
+}
+
+/** MiB that prefix caches may take on the disk. Each deployment has one, for its active and its next version. */
+async function sumPrefixCaches(db: Reader, ownerIds: readonly string[]): Promise<Sums> {
+  if (ownerIds.length === 0) return new Map();
+  const rows = await db
+    .selectFrom('deployment_settings')
+    .innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
+    .innerJoin('deployment_versions', 'deployment_versions.deployment_id', 'deployment_settings.deployment_id')
+    .select(['deployments.owner_id', 'deployments.id', 'spec'])
+    .where('deployments.owner_id', 'in', ownerIds)
+    .where((eb) =>
+      eb.or([
+        eb('deployment_versions.id', '=', eb.ref('active_version_id')),
+        eb('deployment_versions.id', '=', eb.ref('target_version_id')),
+      ]),
+    )
+    .execute();
+  const largest = new Map<string, { owner_id: string; sum: number }>();
+  for (const { owner_id, id, spec } of rows) {
+    const limit = prefixCacheMb(JSON.parse(spec) as Parameters<typeof prefixCacheMb>[0]);
+    largest.set(id, { owner_id, sum: Math.max(limit, largest.get(id)?.sum ?? 0) });
+  }
+  const sums = new Map<string, number>();
+  for (const { owner_id: owner, sum } of largest.values()) sums.set(owner, (sums.get(owner) ?? 0) + sum);
+  return sums;
 }
 
 function toSums(rows: readonly { owner_id: string | null; sum: Sum | null }[]): Sums {

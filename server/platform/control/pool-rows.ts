@@ -40,11 +40,20 @@ export interface Demand {
   memoryMb: number;
   /** The source of the home folder, which the version copies. */
   homeId: string | undefined;
+  /** What the prefix cache may take on the disk, less what an active or target version may take already. */
+  cacheMb: number;
   /** Whether the version also makes a new deployment. */
   isDeployment: boolean;
 }
 
-export const NO_DEMAND: Demand = { gpus: 0, cpuMillis: 0, memoryMb: 0, homeId: undefined, isDeployment: false };
+export const NO_DEMAND: Demand = {
+  gpus: 0,
+  cpuMillis: 0,
+  memoryMb: 0,
+  homeId: undefined,
+  cacheMb: 0,
+  isDeployment: false,
+};
 
 /**
  * Refuses a version that the owner's quotas never allow. A version only waits for GPUs, CPU and memory that the owner
@@ -62,14 +71,27 @@ export async function demandQuotas(tx: ServiceTx, owner: OwnerRef, demand: Deman
     [quotas.quota_gpu, demand.gpus, (n) => counted(n, 'GPU')],
     [quotas.quota_cpu_millis, demand.cpuMillis, (n) => `${counted(n / 1000, 'CPU core')}`],
     [quotas.quota_memory_mb, demand.memoryMb, (n) => `${n} MiB of memory`],
-    [quotas.quota_disk_mb, used.used_disk_mb + homeMb, (n) => `${n} MiB of disk`],
+    [quotas.quota_disk_mb, used.used_disk_mb + homeMb + demand.cacheMb, diskText],
   ];
-  for (const [quota, needed, unit] of wanted)
-    if (quota !== null && needed > quota)
-      throw new ServiceError(
-        'quota_exceeded',
-        `needs ${unit(needed)}, but the quota of the owner is ${unit(quota)}. An administrator can change it`,
-      );
+  for (const [quota, needed, unit] of wanted) demandWithin(quota, needed, unit);
+}
+
+/** @throws ServiceError `quota_exceeded` if `moreMb` does not fit into the disk quota of the owner */
+export async function demandDisk(tx: ServiceTx, owner: OwnerRef, moreMb: number): Promise<void> {
+  if (moreMb <= 0) return;
+  const { quota_disk_mb: quota } = await quotasOfOwner(tx, owner);
+  if (quota === null) return;
+  demandWithin(quota, (await useOf(tx, [owner.id]))(owner.id).used_disk_mb + moreMb, diskText);
+}
+
+const diskText = (n: number): string => `${n} MiB of disk`;
+
+function demandWithin(quota: number | null, needed: number, unit: (count: number) => string): void {
+  if (quota !== null && needed > quota)
+    throw new ServiceError(
+      'quota_exceeded',
+      `needs ${unit(needed)}, but the quota of the owner is ${unit(quota)}. An administrator can change it`,
+    );
 }
 
 async function sizeMb(tx: ServiceTx, sourceId: string | undefined): Promise<number> {

@@ -5,6 +5,7 @@ import type { ServiceTx } from '../store/schema';
 import { fallbacksOf, NO_FALLBACKS } from '../deployments/fallbacks';
 import { aliasesOf } from '../deployments/aliases';
 import { upstreamsOf } from '../upstreams/upstreams';
+import { prefixCacheMb } from '../deployments/runtime-options';
 import { parseSpec, type StoredSpec } from '../deployments/spec';
 import {
   type CanaryRecord,
@@ -158,6 +159,7 @@ function toVersion(row: VersionRow, replicas: ReplicaRecord[], download: Pending
     startDeadlineMs: spec.start_deadline_s * 1000,
     graceMs: spec.grace_s * 1000,
     isBuiltin: spec.start_command === null && spec.image_type === 'builtin-runtime',
+    prefixCacheMb: prefixCacheMb(spec),
     hasLastLines: row.last_lines !== null,
     replicas,
   };

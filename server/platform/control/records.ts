@@ -63,6 +63,8 @@ export interface VersionRecord {
   readonly startDeadlineMs: number;
   readonly graceMs: number;
   readonly isBuiltin: boolean;
+  /** What the prefix cache of a replica may take on the disk; 0: it is only in memory. */
+  readonly prefixCacheMb: number;
   /** Whether the end of its log has been saved after an error. */
   readonly hasLastLines: boolean;
   replicas: ReplicaRecord[];

@@ -3,18 +3,24 @@ import { DriverError, type Isolation, type MonitoredSpec, type ReplicaSpec } fro
 import { sourceFolder } from '../deployments/data-roots';
 import { refusedVariable } from '../deployments/environment';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
+import type { PrefixCaches } from '../deployments/prefix-caches';
 import type { Launch } from './launch';
 
 export interface Folders {
   dataRoots: readonly string[];
   snapshots: HomeSnapshots;
+  prefixCaches: PrefixCaches;
 }
 
 /**
  * Returns what the driver runs. Checks the folders again: they may have been deleted or moved since they were bound.
  * @throws DriverError `data_binding_missing`
  */
-export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, isolation: Isolation): ReplicaSpec {
+export function replicaSpec(
+  launch: Launch,
+  { dataRoots, snapshots, prefixCaches }: Folders,
+  isolation: Isolation,
+): ReplicaSpec {
   const inputs: { mount: string; path: string }[] = [];
   let home: ReplicaSpec['home'] = null;
   for (const { mount, mode, path, isIncomplete } of launch.folders) {
@@ -67,6 +73,10 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
     env,
     inputs,
     home,
+    cache:
+      launch.deploymentId !== null && launch.prefixCacheMb > 0
+        ? { folder: prefixCaches.folderOf(launch.deploymentId), maxMb: launch.prefixCacheMb }
+        : null,
     healthPath,
     secret,
   };

@@ -7,7 +7,7 @@ import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from 
 import type { ContainerRow, ImageRow } from '../store/deployment-schema';
 import { bindingViews, type DeploymentView } from './views';
 import { insertDeployment, type NewDeployment } from './deployments';
-import { hubModelOf } from './runtime-options';
+import { hubModelOf, prefixCacheMb } from './runtime-options';
 import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
@@ -294,6 +294,11 @@ function completeContainer(
     throw new ServiceError(
       'invalid_argument',
       'runtime.model: a training container runs no model of the hub: pull it into a data source and bind that',
+    );
+  if (prefixCacheMb(spec.stored) > 0)
+    throw new ServiceError(
+      'invalid_argument',
+      'runtime.prefix_cache_disk_mb: expected null: only deployments keep their prefix cache on the disk',
     );
   demandPossible(spec.stored, machine.capacity, 1);
   demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);

@@ -103,7 +103,7 @@ export async function insertDeployment(
   demandPossible(completed.stored, machine.capacity, Math.max(1, scale.min_replicas));
   demandIsolation(completed, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base: origin?.spec });
-  await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas, true));
+  await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas));
   const id = await insertSettings(change, actor, owner, request, scale, origin);
   const version = await insertVersion(context, change, actor, {
     deploymentId: id,

@@ -26,6 +26,8 @@ export interface RuntimeOptions {
   tool_call_parser: string | null;
   reasoning_parser: string | null;
   prefix_caching: boolean;
+  /** What the prefix cache may take on the disk, where it survives the replicas. Null: it is only in memory. */
+  prefix_cache_disk_mb: number | null;
 }
 
 export const DEFAULT_RUNTIME: RuntimeOptions = {
@@ -46,6 +48,7 @@ export const DEFAULT_RUNTIME: RuntimeOptions = {
   tool_call_parser: null,
   reasoning_parser: null,
   prefix_caching: true,
+  prefix_cache_disk_mb: null,
 };
 
 /** The flag of `capstan serve` for each option that is passed on as it is. */
@@ -101,6 +104,18 @@ export function runtimeArgs(runtime: RuntimeOptions, numGpus: number, modelMount
   ];
 }
 
+/** Returns what the prefix cache of a deployment may take on the disk. 0: it is only in memory. */
+export function prefixCacheMb({
+  start_command: script,
+  runtime,
+}: {
+  start_command: string | null;
+  /** Those of earlier releases lack options. */
+  runtime: Partial<RuntimeOptions>;
+}): number {
+  return script === null ? (runtime.prefix_cache_disk_mb ?? 0) : 0;
+}
+
 function mountPath(mount: Mount): string {
   return mount === 'home' ? '/platform/home' : `/platform/input/${mount}`;
 }
@@ -109,7 +124,7 @@ function mountPath(mount: Mount): string {
 export function checkRuntime(runtime: RuntimeOptions, numGpus: number): void {
   checkParser('tool_call_parser', runtime.tool_call_parser, findToolCallFormat);
   checkParser('reasoning_parser', runtime.reasoning_parser, findReasoningFormat);
-  const { chat_template: template, dtype, kv_cache_dtype: cacheDtype } = runtime;
+  const { chat_template: template, dtype, kv_cache_dtype: cacheDtype, prefix_cache_disk_mb: diskMb } = runtime;
   const refuse = (option: string, expected: string): never => {
     throw new ServiceError('invalid_argument', `runtime.${option}: ${expected}`);
   };
@@ -121,6 +136,10 @@ export function checkRuntime(runtime: RuntimeOptions, numGpus: number): void {
     refuse('kv_cache_dtype', `expected fp8 or null on a GPU, got ${cacheDtype}`);
   if (numGpus === 0 && cacheDtype === 'fp8')
     refuse('kv_cache_dtype', 'expected f32, f16, bf16, int8 or null on the CPU, got fp8: it works on GPUs only');
+  if (diskMb !== null && numGpus > 0)
+    refuse('prefix_cache_disk_mb', `expected null on a GPU, got ${diskMb}: it works on the CPU only`);
+  if (diskMb !== null && !runtime.prefix_caching)
+    refuse('prefix_cache_disk_mb', `expected null with prefix_caching false, got ${diskMb}`);
 }
 
 function checkParser(

@@ -2,9 +2,17 @@ import { createHash } from 'node:crypto';
 import { counted } from 'capstan/internal';
 import type { DriverCapacity, Isolation } from '../driver/driver';
 import type { Demand } from '../control/pool-rows';
+import type { DeploymentRecord } from '../control/records';
 import { refusedVariable } from './environment';
 import { ServiceError } from '../store/errors';
-import { changedRuntime, checkModel, checkRuntime, DEFAULT_RUNTIME, type RuntimeOptions } from './runtime-options';
+import {
+  changedRuntime,
+  checkModel,
+  checkRuntime,
+  DEFAULT_RUNTIME,
+  prefixCacheMb,
+  type RuntimeOptions,
+} from './runtime-options';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
 
 /** The compute resources of one replica. */
@@ -146,18 +154,27 @@ export function demandPossible({ compute }: StoredSpec, capacity: DriverCapacity
 
 /** Returns what a version needs of the owner's quotas. */
 export function demandOf(
-  { stored: { compute }, bindings }: OpenSpec,
+  { stored, bindings }: OpenSpec,
   minReplicas: number,
-  isDeployment: boolean,
+  /** Undefined for the first version of a deployment. */
+  deployment?: DeploymentRecord,
 ): Demand {
+  const { compute } = stored;
   const replicas = Math.max(1, minReplicas);
   return {
     gpus: compute.gpu_count * replicas,
     cpuMillis: compute.cpu_millis * replicas,
     memoryMb: compute.memory_mb * replicas,
     homeId: bindings.find(({ mount }) => mount === 'home')?.source_id,
-    isDeployment,
+    cacheMb: Math.max(0, prefixCacheMb(stored) - cacheMbOf(deployment)),
+    isDeployment: deployment === undefined,
   };
+}
+
+/** Returns what the prefix cache of a deployment may take on the disk already. */
+export function cacheMbOf(deployment: DeploymentRecord | undefined): number {
+  const serving = deployment?.versions.filter(({ id }) => id === deployment.activeId || id === deployment.targetId);
+  return Math.max(0, ...(serving ?? []).map((version) => version.prefixCacheMb));
 }
 
 /**

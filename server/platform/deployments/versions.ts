@@ -4,10 +4,19 @@ import type { VersionRow } from '../store/deployment-schema';
 import { type DeploymentView, readVersion, type VersionView } from './views';
 import { changeDeployment } from './commands';
 import { ServiceError } from '../store/errors';
-import { demandQuotas } from '../control/pool-rows';
+import { demandDisk, demandQuotas } from '../control/pool-rows';
 import type { ServiceTx } from '../store/schema';
 import { bindHubModel } from './hub-models';
-import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
+import { prefixCacheMb } from './runtime-options';
+import {
+  cacheMbOf,
+  completeSpec,
+  demandIsolation,
+  demandOf,
+  demandPossible,
+  type OpenSpec,
+  type SpecRequest,
+} from './spec';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion, openVersion } from './version-rows';
 import { isInactive, isServing } from './version-state';
@@ -45,7 +54,7 @@ export function createVersion(
     const { base, spec: completed } = await completeVersion(context, tx, actor, newest.id, request);
     const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base });
     demandPossible(spec.stored, context.options.machine.capacity, Math.max(1, deployment.minReplicas));
-    await demandQuotas(tx, owner, demandOf(spec, deployment.minReplicas, false));
+    await demandQuotas(tx, owner, demandOf(spec, deployment.minReplicas, deployment));
     const isPaused = deployment.desired === 'paused';
     const { last_number: number } = await tx
       .updateTable('deployment_settings')
@@ -124,6 +133,7 @@ export function activateVersion(
     if (id === deployment.activeId && deployment.targetId === null)
       throw new ServiceError('conflict', `version ${number} is already active`);
     const loaded = findVersion(deployment, id);
+    await demandDisk(tx, owner, prefixCacheMb((await openVersion(context, tx, id)).stored) - cacheMbOf(deployment));
     if (id === deployment.activeId) {
       deployment.targetId = deployment.rolloutStrategy = null;
     } else {

@@ -29,6 +29,7 @@ import { CanaryWatcher } from '../canary/canary-watcher';
 import { DataMeasurer } from '../deployments/data-measurer';
 import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
+import { PrefixCaches } from '../deployments/prefix-caches';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey, refuseNewKey, secretKeyFile } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
@@ -213,6 +214,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       maxHoleBytes: options.replicaDiskBytes,
       hiddenPaths: [dir.root, ...hidden],
     }),
+    prefixCaches: new PrefixCaches(join(dir.root, 'prefix-caches')),
     dataRoots,
     allowsUnisolated: options.allowUnisolated,
     logs,

@@ -15,6 +15,7 @@ import type { ServiceActor } from '../../../server/platform/accounts/actor';
 import type { Clock } from '../../../server/platform/control/clock';
 import { Controller } from '../../../server/platform/control/controller';
 import { HomeSnapshots } from '../../../server/platform/deployments/home-snapshots';
+import { PrefixCaches } from '../../../server/platform/deployments/prefix-caches';
 import type { Machine } from '../../../server/platform/deployments/machine';
 import { openServiceStore, type ServiceStore } from '../../../server/platform/store/store';
 import { type ControlPolicy, DEFAULT_CONTROL_POLICY } from '../../../server/platform/control/records';
@@ -290,6 +291,7 @@ export async function openHarness(
       clock,
       policy,
       dataRoots: of.dataRoots,
+      prefixCaches: new PrefixCaches(path.join(folder, 'prefix-caches')),
       snapshots: counted(new HomeSnapshots(path.join(folder, 'snapshots')), ['takeInside', 'remove']),
       log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) },
       logs: {

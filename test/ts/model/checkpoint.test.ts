@@ -81,6 +81,46 @@ test('finds an untied lm_head outside of the prefix', async () => {
   expect(checkpoint.tensors.find(({ name }) => name === 'lm_head.weight')).toMatchObject({ dtype: 'bf16' });
 });
 
+describe('a head in the files of a config that ties it to the embedding', () => {
+  const bytes = (last: number) => new Uint8Array(272 * 8 * 4).fill(7).fill(last, -1);
+  const names = async (embedding: TinyTensor | undefined, head: TinyTensor): Promise<[string[], boolean]> => {
+    const { config, checkpoint } = await load(
+      withTensors((tensors) => {
+        delete tensors['model.embed_tokens.weight'];
+        if (embedding !== undefined) tensors['model.embed_tokens.weight'] = embedding;
+        tensors['lm_head.weight'] = head;
+      }),
+    );
+    return [checkpoint.tensors.map(({ name }) => name), config.spec.tieWordEmbeddings];
+  };
+  const shape = [272, 8];
+
+  test('with the same values is not read', async () => {
+    const [found, isTied] = await names(
+      { dtype: 'F32', shape, bytes: bytes(7) },
+      { dtype: 'F32', shape, bytes: bytes(7) },
+    );
+    expect([found.includes('lm_head.weight'), isTied]).toEqual([false, true]);
+  });
+
+  test.each<[string, TinyTensor]>([
+    ['with another last value', { dtype: 'F32', shape, bytes: bytes(8) }],
+    ['of another type', { dtype: 'BF16', shape }],
+  ])('%s is read', async (_name, head) => {
+    const [found, isTied] = await names({ dtype: 'F32', shape, bytes: bytes(7) }, head);
+    expect([found.includes('lm_head.weight'), isTied]).toEqual([true, false]);
+  });
+
+  test('alone is the embedding', async () => {
+    const [found, isTied] = await names(undefined, { dtype: 'F32', shape, bytes: bytes(7) });
+    expect([found.includes('embed_tokens.weight'), found.includes('lm_head.weight'), isTied]).toEqual([
+      true,
+      false,
+      true,
+    ]);
+  });
+});
+
 test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
   ['no config', { 'config.json': null }, 'invalid_model', /^config\.json: expected the file in \S+, got none/],
   ['a config that is no JSON', { 'config.json': '{' }, 'invalid_model', /^config\.json: expected JSON/],

@@ -305,6 +305,20 @@ describe('refusals', () => {
       /layer_types: expected a list of 4 layer types/,
     ],
     [
+      'Gemma 4 with experts and wide MLPs',
+      {
+        model_type: 'gemma4_text',
+        architectures: undefined,
+        num_kv_shared_layers: 1,
+        use_double_wide_mlp: true,
+        enable_moe_block: true,
+        num_experts: 4,
+        top_k_experts: 2,
+        moe_intermediate_size: 16,
+      },
+      'config.json: use_double_wide_mlp: expected false in a model with experts, got true',
+    ],
+    [
       'an EOS that is text',
       { eos_token_id: '</s>' },
       /eos_token_id: expected a token id or a list of them, got "<\/s>"/,
@@ -393,6 +407,25 @@ test('Cohere 2: the defaults of its class, and no rotation in full layers', () =
     [4096, 0],
     [0, -1],
   ]);
+});
+
+test('the rotation of a class without parameters in the config: its base counts, not that of the config', () => {
+  const stated = { rope_theta: 500, rope_scaling: null };
+  expect(specOf({ model_type: 'apertus', ...stated }).ropes[0]).toMatchObject({ type: 'llama3', theta: 12e6 });
+  expect(specOf({ model_type: 'ministral3', ...stated }).ropes[0]).toMatchObject({ type: 'yarn', theta: 1e6 });
+  expect(specOf({ model_type: 'gpt_oss', ...stated }).ropes[0]).toMatchObject({ type: 'yarn', theta: 500 });
+});
+
+test('Gemma 3 has no soft cap of attention, whatever its config says', () => {
+  expect(specOf({ model_type: 'gemma3_text', attn_logit_softcapping: 50 }).attentionSoftCap).toBe(0);
+  expect(specOf({ model_type: 'gemma2', attn_logit_softcapping: 40 }).attentionSoftCap).toBe(40);
+});
+
+test('a head size of null is that of the hidden size, also in classes with a default', () => {
+  const sizes = { hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
+  for (const model_type of ['llama', 'ernie4_5', 'seed_oss', 'ministral3', 'gpt_oss'])
+    expect(specOf({ model_type, ...sizes, head_dim: null }).headDim).toBe(16);
+  expect(specOf({ model_type: 'ernie4_5', ...sizes }).headDim).toBe(128);
 });
 
 test('Apertus: an activation of its class, and the rotation of Llama 3', () => {

@@ -691,6 +691,8 @@ const en = {
   'spec.tensorParallel': 'Tensor parallel size',
   'spec.prefixCaching': 'Prefix cache',
   'spec.prefixCachingHint': 'Common prompt prefixes are computed once.',
+  'spec.prefixCacheDisk': 'Prefix cache on disk',
+  'spec.prefixCacheDiskHint': 'Keeps the cache over restarts and scaling to zero. Empty: in memory only. CPU only.',
   'spec.data': 'Data',
   'spec.dataNote': '/platform/input is read-only. /platform/home is a copy, made when the version is created.',
   'spec.dataNoteContainer': '/platform/input is read-only. /platform/home is writable. Deployments get a copy of it.',

@@ -662,6 +662,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'spec.tensorParallel': '张量并行度',
   'spec.prefixCaching': '前缀缓存',
   'spec.prefixCachingHint': '相同的提示词前缀只计算一次。',
+  'spec.prefixCacheDisk': '磁盘上的前缀缓存',
+  'spec.prefixCacheDiskHint': '重启和缩容到零后仍保留缓存。留空则仅存于内存。仅支持 CPU。',
   'spec.data': '数据',
   'spec.dataNote': '/platform/input 只读。/platform/home 是创建版本时生成的拷贝。',
   'spec.dataNoteContainer': '/platform/input 只读。/platform/home 可写，部署使用其拷贝。',

@@ -37,6 +37,7 @@ export interface SpecDraft {
   toolCallParser: string;
   reasoningParser: string;
   prefixCaching: boolean;
+  prefixCacheDiskMb: string;
   healthPath: string;
   startDeadlineS: string;
   graceS: string;
@@ -85,6 +86,7 @@ export function emptyDraft(imageId: string): SpecDraft {
       tool_call_parser: null,
       reasoning_parser: null,
       prefix_caching: true,
+      prefix_cache_disk_mb: null,
     },
   });
 }
@@ -128,6 +130,7 @@ export function draftOf({
     toolCallParser: runtime.tool_call_parser ?? '',
     reasoningParser: runtime.reasoning_parser ?? '',
     prefixCaching: runtime.prefix_caching,
+    prefixCacheDiskMb: text(runtime.prefix_cache_disk_mb),
     healthPath: health_path,
     startDeadlineS: String(start_deadline_s),
     graceS: String(grace_s),
@@ -178,6 +181,7 @@ export function problemsOf(draft: SpecDraft, from?: SpecDraft): DraftProblems {
   check('tensorParallel', draft.tensorParallel === '' || isInteger(draft.tensorParallel, 1, 64), 'spec.error.number');
   const isCount = (value: string, max: number) => value === '' || isInteger(value, 1, max);
   check('kvCacheMemoryMb', isCount(draft.kvCacheMemoryMb, 67_108_864), 'spec.error.number');
+  check('prefixCacheDiskMb', !draft.prefixCaching || isCount(draft.prefixCacheDiskMb, 67_108_864), 'spec.error.number');
   check('maxNumSeqs', isCount(draft.maxNumSeqs, 65_536), 'spec.error.number');
   check('maxNumBatchedTokens', isCount(draft.maxNumBatchedTokens, 16_777_216), 'spec.error.number');
   check('chatTemplate', draft.chatTemplate === '' || /[{\n]/.test(draft.chatTemplate), 'spec.error.template');
@@ -297,5 +301,6 @@ function toRuntime(draft: SpecDraft): RuntimeOptions {
     tool_call_parser: option(draft.toolCallParser),
     reasoning_parser: option(draft.reasoningParser),
     prefix_caching: draft.prefixCaching,
+    prefix_cache_disk_mb: draft.prefixCaching ? number(draft.prefixCacheDiskMb) : null,
   };
 }

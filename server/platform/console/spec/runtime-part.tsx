@@ -10,7 +10,7 @@ interface RuntimePartProps {
 }
 
 /** The options of the built-in runtime. */
-export function RuntimePart({ draft, set, errorOf }: RuntimePartProps) {
+export function RuntimePart({ draft, set, errorOf, isContainer }: RuntimePartProps & { isContainer: boolean }) {
   return (
     <div class="stack">
       <div class="columns">
@@ -79,6 +79,18 @@ export function RuntimePart({ draft, set, errorOf }: RuntimePartProps) {
             isChecked={draft.prefixCaching}
             onChange={(prefixCaching) => set({ prefixCaching })}
           />
+          {draft.prefixCaching && !isContainer && (
+            <TextField
+              label={t('spec.prefixCacheDisk')}
+              hint={t('spec.prefixCacheDiskHint')}
+              isOptional
+              inputMode="numeric"
+              unit="MiB"
+              value={draft.prefixCacheDiskMb}
+              onInput={(prefixCacheDiskMb) => set({ prefixCacheDiskMb })}
+              error={errorOf('prefixCacheDiskMb')}
+            />
+          )}
         </div>
       </details>
     </div>

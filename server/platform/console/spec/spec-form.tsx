@@ -208,7 +208,7 @@ function SoftwarePart({
           />
         </>
       ) : (
-        <RuntimePart draft={draft} set={set} errorOf={errorOf} />
+        <RuntimePart draft={draft} set={set} errorOf={errorOf} isContainer={isContainer} />
       )}
     </div>
   );

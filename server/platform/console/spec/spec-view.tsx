@@ -91,6 +91,10 @@ function runtimeFacts(runtime: RuntimeOptions): (readonly [string, string])[] {
       t('spec.kvCacheMemory'),
       runtime.kv_cache_memory_mb === null ? null : formatMegabytes(runtime.kv_cache_memory_mb, locale()),
     ],
+    [
+      t('spec.prefixCacheDisk'),
+      runtime.prefix_cache_disk_mb === null ? null : formatMegabytes(runtime.prefix_cache_disk_mb, locale()),
+    ],
     [t('spec.maxNumSeqs'), runtime.max_num_seqs],
     [t('spec.maxNumBatchedTokens'), runtime.max_num_batched_tokens],
     [t('spec.gpuMemory'), runtime.gpu_memory_utilization],

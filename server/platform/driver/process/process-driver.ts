@@ -16,6 +16,7 @@ import {
 } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
+import { CacheFolders, hardLimit, locateFolder, ownerOf } from './cache-folders';
 import { type CgroupFiles, type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, type GpuFiles, type GpuProgram, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
@@ -85,6 +86,9 @@ export class ProcessDriver implements Driver {
   /** Starts in progress, so that concurrent calls start a replica once. */
   readonly #starting = new Map<string, Promise<DriverHandle>>();
   readonly #userIds = new UserIds();
+  readonly #cacheFolders = new CacheFolders();
+  /** The shared folders of running replicas, by replica. */
+  readonly #caches = new Map<string, string>();
   readonly #listeners = new Set<(event: ReplicaEvent) => void>();
   readonly #retentionMs: number;
   readonly #sweeping: NodeJS.Timeout;
@@ -121,7 +125,7 @@ export class ProcessDriver implements Driver {
   async #holdUserIds(): Promise<void> {
     for (const name of await this.list()) {
       const note = await readNote(new ReplicaFolder(this.#root, name)).catch(() => undefined);
-      if (note?.uid !== undefined) this.#userIds.hold(name, note.uid);
+      if (note?.uid !== undefined) this.#userIds.hold(name, note.uid, note.cache);
     }
   }
 
@@ -208,25 +212,39 @@ export class ProcessDriver implements Driver {
 
   async #start(spec: ReplicaSpec, folder: ReplicaFolder, signal: AbortSignal): Promise<DriverHandle> {
     // A folder on a file system that hangs does not delay the end of the start.
-    const { home, address, note } = await unlessAborted(signal, this.#prepare(spec, folder));
-    await this.#launch(spec, folder, home, address, note.uid, signal);
+    const { home, note } = await unlessAborted(signal, this.#prepare(spec, folder));
+    await this.#launch(spec, folder, home, note, signal);
     const supervisor = await folder.supervisor();
     if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor did not report its state');
     return handleOf(this.#monitor(spec, folder, supervisor, note));
   }
 
   /** All training containers have one user, so that the owner of a workspace is known before it is used. */
-  #userOf({ id, home }: ReplicaSpec): number {
-    return home?.mode === 'rw' ? WORKSPACE_UID : this.#userIds.take(id);
+  async #userOf({ id, home }: ReplicaSpec, cache: string | undefined): Promise<number> {
+    if (home?.mode === 'rw') return WORKSPACE_UID;
+    return cache === undefined ? this.#userIds.take(id) : this.#userIds.take(id, cache, await ownerOf(cache));
+  }
+
+  /** Does a step for the shared folder of a replica. Returns undefined if it has none, or one that cannot be used. */
+  async #tryCache(
+    { cache, logId, ordinal }: ReplicaSpec,
+    step: (folder: string) => Promise<string>,
+  ): Promise<string | undefined> {
+    if (cache === null) return undefined;
+    try {
+      return await step(cache.folder);
+    } catch (error) {
+      const { message } = error as Error;
+      await this.#options.logs.note(logId, ordinal, `The prefix cache is not kept on the disk: ${message}`);
+      return undefined;
+    }
   }
 
   /** Checks and prepares the files of a start. Starts nothing. */
-  async #prepare(
-    spec: ReplicaSpec,
-    folder: ReplicaFolder,
-  ): Promise<{ home: string; address: ReplicaAddress; note: Note }> {
+  async #prepare(spec: ReplicaSpec, folder: ReplicaFolder): Promise<{ home: string; note: Note }> {
     const { level } = this.isolation;
-    const owner = level === 'L2' && process.geteuid!() === 0 ? this.#userOf(spec) : undefined;
+    const located = await this.#tryCache(spec, locateFolder);
+    const owner = level === 'L2' && process.geteuid!() === 0 ? await this.#userOf(spec, located) : undefined;
     await checkBindings(spec, level, owner !== undefined);
     await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
     await mkdir(folder.spool, { recursive: true, mode: 0o700 });
@@ -236,22 +254,23 @@ export class ProcessDriver implements Driver {
       throw error;
     });
     if (level !== 'L2') await linkInputs(spec, folder);
+    const cache =
+      located && (await this.#tryCache(spec, () => this.#cacheFolders.prepare(located, owner ?? process.geteuid!())));
     const address = await chooseAddress(level, spec, this.#sockets);
     const { logId, ordinal, isProduction, healthPath } = spec;
-    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath }, uid: owner };
+    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath }, uid: owner, cache };
     await writeFile(folder.noteFile, JSON.stringify(note), { mode: 0o600 });
-    return { home, address, note };
+    return { home, note };
   }
 
   async #launch(
     spec: ReplicaSpec,
     folder: ReplicaFolder,
     home: string,
-    address: ReplicaAddress,
-    uid: number | undefined,
+    { address, uid, cache }: Note,
     signal: AbortSignal,
   ): Promise<void> {
-    const layout = layoutOf(this.isolation.level, folder, spec, address);
+    const layout = layoutOf(this.isolation.level, folder, spec, address, cache);
     const problems: string[] = [];
     const cgroups = this.#cgroups?.create(groupOf(spec.id), spec, (problem) => problems.push(problem)) ?? [];
     for (const problem of problems) await this.#options.logs.note(spec.logId, spec.ordinal, problem);
@@ -263,6 +282,8 @@ export class ProcessDriver implements Driver {
       memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
       home,
       disk_bytes: this.#options.replicaDiskBytes,
+      cache,
+      cache_bytes: spec.cache === null ? undefined : hardLimit(spec.cache.maxMb),
       scratch_bytes: Math.ceil(spec.memoryMb * 2 ** 20 * SCRATCH_SHARE),
     };
     const input =
@@ -288,9 +309,10 @@ export class ProcessDriver implements Driver {
     spec: MonitoredSpec,
     folder: ReplicaFolder,
     supervisor: SupervisorState,
-    { level, address, uid }: Note,
+    { level, address, uid, cache }: Note,
   ): Replica {
-    if (uid !== undefined) this.#userIds.hold(spec.id, uid);
+    if (uid !== undefined) this.#userIds.hold(spec.id, uid, cache);
+    if (cache !== undefined) this.#caches.set(spec.id, cache);
     const { logs, intervals = {} } = this.#options;
     const replica = new Replica({
       spec,
@@ -325,10 +347,21 @@ export class ProcessDriver implements Driver {
       this.#lingering.add(ended);
       void ended.logWritten.then(() => this.#lingering.delete(ended));
       // The disk is needed now, not when the folder expires.
-      if ('cause' in event && event.cause === 'disk_quota_exceeded')
-        void removeFolder(new ReplicaFolder(this.#root, event.replicaId).home).catch(() => {});
+      if ('cause' in event && event.cause === 'disk_quota_exceeded') this.#freeDisk(event.replicaId);
+      this.#caches.delete(event.replicaId);
     }
     for (const listener of this.#listeners) listener(event);
+  }
+
+  #freeDisk(replicaId: string): void {
+    const folder = new ReplicaFolder(this.#root, replicaId);
+    void removeFolder(folder.home).catch(() => {});
+    const cache = this.#caches.get(replicaId);
+    if (cache === undefined) return;
+    void folder
+      .exit()
+      .then((exit) => (exit?.disk === 'cache' ? removeFolder(cache) : undefined))
+      .catch(() => {});
   }
 
   async stop(replicaId: string, graceMs: number): Promise<void> {
@@ -406,6 +439,8 @@ interface Note {
   spec: Pick<ReplicaSpec, 'logId' | 'ordinal' | 'isProduction' | 'healthPath'>;
   /** The user of its processes, if the service runs as root. */
   uid?: number | undefined;
+  /** The folder that it shares with other replicas. */
+  cache?: string | undefined;
 }
 
 /** Returns undefined if the file is missing or incomplete, as on a full disk. The replica was not started then. */

@@ -64,7 +64,7 @@ export class ReplicaFolder {
   }
 }
 
-const DISK_LIMITS = ['bytes', 'entries', 'hidden'] as const;
+const DISK_LIMITS = ['bytes', 'entries', 'cache', 'hidden'] as const;
 
 /** The supervisor process of a replica, identified by process id, start time and boot id. */
 export interface SupervisorState {
@@ -88,7 +88,8 @@ export interface ReplicaExit {
   memory: 'watch' | 'cgroup' | 'enough' | undefined;
   /**
    * The supervisor killed it for its use of the disk. `bytes`: it had written too much to its home. `entries`: it had
-   * too many files to be measured. `hidden`: the disk was almost full, and it held files whose size is unknown.
+   * too many files to be measured. `cache`: its cache folder held too much. `hidden`: the disk was almost full, and it
+   * held files whose size is unknown.
    */
   disk: (typeof DISK_LIMITS)[number] | undefined;
 }

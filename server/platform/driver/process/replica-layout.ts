@@ -11,6 +11,8 @@ export interface ReplicaLayout {
   /** Folder of the inputs. */
   inputDir: string;
   home: string;
+  /** The folder that outlives the replica. */
+  cache: string | undefined;
   /** Where the workload must listen. */
   host: string;
   port: number;
@@ -32,14 +34,23 @@ export function layoutOf(
   folder: { home: string; inputs: string },
   { isProduction, home }: ReplicaSpec,
   address: ReplicaAddress,
+  cache?: string,
 ): ReplicaLayout {
   const port = isProduction ? PRODUCTION_PORT : CONTAINER_PORT;
   if (level === 'L2' || address.type === 'unix')
-    return { level, inputDir: '/platform/input', home: '/platform/home', host: '0.0.0.0', port };
+    return {
+      level,
+      inputDir: '/platform/input',
+      home: '/platform/home',
+      cache: cache && '/platform/cache',
+      host: '0.0.0.0',
+      port,
+    };
   return {
     level,
     inputDir: folder.inputs,
     home: home?.mode === 'rw' ? home.path : folder.home,
+    cache,
     host: address.host,
     port: address.port,
   };
@@ -74,8 +85,8 @@ export function environmentOf(
  * Returns the start script, or `capstan serve` of this installation. Without namespaces, platform paths are replaced.
  */
 export function commandOf(
-  { startCommand, runtimeArgs, healthPath }: ReplicaSpec,
-  { level, inputDir, home }: ReplicaLayout,
+  { startCommand, runtimeArgs, healthPath, cache: limit }: ReplicaSpec,
+  { level, inputDir, home, cache }: ReplicaLayout,
 ): string[] {
   if (startCommand !== null) return ['/bin/sh', '-c', startCommand];
   const localPath = (arg: string): string =>
@@ -88,6 +99,9 @@ export function commandOf(
     runtimeMain(),
     'serve',
     ...runtimeArgs.map(localPath),
+    ...(cache === undefined || limit === null
+      ? []
+      : ['--prefix-cache-dir', cache, '--prefix-cache-disk-size', `${limit.maxMb}M`]),
     '--disable-access-log-for-endpoints',
     healthPath.split('?')[0],
   ];

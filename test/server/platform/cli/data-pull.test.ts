@@ -178,6 +178,10 @@ describe('a deployment', () => {
     };
     const line = Object.entries(flags).flat();
     expect((await deploy('flags', ...line, '--no-enable-prefix-caching')).code).toBe(0);
+    const cached = await deploy('cached', '--prefix-cache-disk-size', '10G');
+    expect([cached.code, (await specOf('cached')).runtime.prefix_cache_disk_mb]).toEqual([0, 10_240]);
+    const without = await service.run(['versions', 'create', 'cached', '--prefix-cache-disk-size', 'none']);
+    expect(without.err).toBe('');
     expect((await specOf('flags')).runtime).toMatchObject({
       quantization: 'int8',
       dtype: 'bf16',

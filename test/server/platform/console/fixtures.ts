@@ -85,6 +85,7 @@ export const RUNTIME: RuntimeOptions = {
   tool_call_parser: null,
   reasoning_parser: null,
   prefix_caching: true,
+  prefix_cache_disk_mb: null,
 };
 const PULL: DataPull = {
   hub: 'huggingface',

@@ -290,6 +290,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(attempt({ chat_template: '/etc/passwd' })).rejects.toMatchObject(
       refused(/chat_template: expected the text/),
     );
+    await expect(attempt({ prefix_caching: false, prefix_cache_disk_mb: 64 })).rejects.toMatchObject(
+      refused(/prefix_cache_disk_mb: expected null with prefix_caching false, got 64/),
+    );
+    await expect(
+      h.store.createContainer(h.actor, { name: 'lab', runtime: { prefix_cache_disk_mb: 64 } }),
+    ).rejects.toMatchObject(refused(/prefix_cache_disk_mb: expected null: only deployments/));
     await expect(attempt({ tool_call_parser: 'unknown' })).rejects.toMatchObject(
       refused(/runtime\.tool_call_parser: expected one of auto, .*hermes.*, got "unknown"/),
     );
@@ -308,6 +314,9 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
     await expect(attempt({ kv_cache_dtype: 'f16' })).rejects.toMatchObject(
       refused(/kv_cache_dtype: expected fp8 or null/),
+    );
+    await expect(attempt({ prefix_cache_disk_mb: 64 })).rejects.toMatchObject(
+      refused(/prefix_cache_disk_mb: expected null on a GPU, got 64/),
     );
     await expect(attempt({ kv_cache_dtype: 'int8' })).rejects.toMatchObject(
       refused(/kv_cache_dtype: expected fp8 or null on a GPU, got int8/),

@@ -6,17 +6,20 @@ import { replicaSpec } from '../../../../server/platform/control/replica-spec';
 import { DataMeasurer } from '../../../../server/platform/deployments/data-measurer';
 import { resolveInside, sourceFolder } from '../../../../server/platform/deployments/data-roots';
 import { HomeSnapshots } from '../../../../server/platform/deployments/home-snapshots';
+import { PrefixCaches } from '../../../../server/platform/deployments/prefix-caches';
 import { makeFolder, removeFolders } from '../../access/support';
 
 const REASON = 'it was deleted, moved or replaced by a link';
 let root: string;
 let inner: string;
 let snapshots: HomeSnapshots;
+let prefixCaches: PrefixCaches;
 
 beforeEach(() => {
   root = fs.realpathSync(makeFolder());
   inner = path.join(root, 'data', 'workspace', 'inner');
   snapshots = new HomeSnapshots(path.join(root, 'homes'));
+  prefixCaches = new PrefixCaches(path.join(root, 'prefix-caches'));
   for (const folder of [inner, path.join(root, 'data', 'of-others')]) fs.mkdirSync(folder, { recursive: true });
 });
 afterAll(() => removeFolders());
@@ -29,7 +32,7 @@ function swap(): void {
 const roots = (): string[] => [path.join(root, 'data')];
 const specOf = (mode: 'ro' | 'rw') => {
   const launch = { folders: [{ mount: 'input0', mode, path: inner }], runtimeArgs: [] as string[] } as Launch;
-  return replicaSpec(launch, { dataRoots: roots(), snapshots }, { level: 'L2', reason: '' });
+  return replicaSpec(launch, { dataRoots: roots(), snapshots, prefixCaches }, { level: 'L2', reason: '' });
 };
 
 test('is its own folder before that', async () => {

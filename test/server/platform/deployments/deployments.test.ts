@@ -365,6 +365,32 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(store.createDeployment(ann, { name: 'd' })).rejects.toMatchObject({ code: 'quota_exceeded' });
   });
 
+  on('the limit of a prefix cache on the disk counts once for each deployment', async () => {
+    await open();
+    const admin = { ...ann, isAdmin: true };
+    const use = async () => (await store.findQuota(admin, ann.userId)).used.used_disk_mb;
+    const cache = (megabytes: number | null) => ({ runtime: { prefix_cache_disk_mb: megabytes } });
+    const refused = (needed: number) => ({
+      code: 'quota_exceeded',
+      message: `needs ${needed} MiB of disk, but the quota of the owner is 30 MiB of disk. An administrator can change it`,
+    });
+    await store.editQuota(admin, ann.userId, { quota_disk_mb: 30 });
+    const { id } = await store.createDeployment(ann, { name: 'a', ...cache(10) });
+    expect(await use()).toBe(10);
+    await expect(store.createDeployment(ann, { name: 'b', ...cache(21) })).rejects.toMatchObject(refused(31));
+    // A start script has no prefix cache.
+    await store.createDeployment(admin, { name: 'c', start_command: 'sleep 1', ...cache(1000) });
+    await store.applyIntent(ann, id, 'stop');
+    await expect(store.createVersion(ann, id, cache(31))).rejects.toMatchObject(refused(31));
+    await store.createVersion(ann, id, cache(25));
+    expect(await use()).toBe(25);
+    await store.createVersion(ann, id, cache(null));
+    expect(await use()).toBe(0);
+    await store.createDeployment(ann, { name: 'd', ...cache(20) });
+    await expect(store.activateVersion(ann, id, 2)).rejects.toMatchObject(refused(45));
+    expect(await use()).toBe(20);
+  });
+
   on('filters and pages lists', async () => {
     await open();
     for (let i = 0; i < 7; i++) await store.createDeployment(ann, { name: `chat ${i}` });

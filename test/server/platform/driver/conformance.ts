@@ -60,6 +60,7 @@ export function newSpec(more: Partial<ReplicaSpec> = {}): ReplicaSpec {
     env: {},
     inputs: [],
     home: null,
+    cache: null,
     healthPath: '/v1/models',
     secret: 'a-secret-of-the-replica',
     ...more,
