@@ -265,8 +265,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 export function iteratedError(advice: string): CapstanError {
   return new CapstanError(
     'invalid_argument',
-    'Expected a call whose events nothing has read, got one that was iterated: they are read once, by the call, ' +
-      `textStream or a stream. Use ${advice}`,
+    `The events of a call can be read only once: by a loop over the call, by textStream or by a stream. Use ${advice}`,
   );
 }
 

@@ -176,9 +176,11 @@ export class PoolQueue {
         job.reject(CapstanError.from(id));
       }
     }
+    // Inputs that were refused leave room for others.
+    if (!this.#isClosed && ids.some((id) => typeof id !== 'number')) this.#submit();
   }
 
-  /** Returns the error for each request if the addon takes none. */
+  /** If the call throws, returns its error for each request. */
   #pool(requests: readonly NativePooledRequest[]): (number | Error)[] {
     try {
       return this.#options.native.pool(requests);

@@ -204,9 +204,16 @@ Napi::Value EngineBinding::pool(const Napi::CallbackInfo& info) {
       indices.push_back(i);
     } catch (const Napi::Error& error) {
       results.Set(i, error.Value());
+    } catch (...) {
+      results.Set(i, to_js_error(env, std::current_exception()).Value());
     }
   }
-  const auto submitted = engine_->submit_all(std::move(requests));
+  std::vector<std::variant<RequestId, std::exception_ptr>> submitted;
+  try {
+    submitted = engine_->submit_all(std::move(requests));
+  } catch (...) {
+    throw to_js_error(env, std::current_exception());
+  }
   for (size_t i = 0; i < submitted.size(); ++i) {
     const Napi::HandleScope scope(env);
     if (const auto* request_id = std::get_if<RequestId>(&submitted[i])) {

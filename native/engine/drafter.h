@@ -1,7 +1,6 @@
 #pragma once
-// What proposes the next tokens of sequences: prompt look-up, the grammar, the MTP head of the
-// model, or a draft model. Drafts
-// change no output, only its speed.
+// What proposes the next tokens of sequences: prompt look-up, the grammar, the MTP head of the model, or a draft model.
+// Drafts change no output, only its speed.
 #include <memory>
 #include <span>
 

@@ -61,17 +61,22 @@ uint64_t folder_bytes(const std::string& folder, Budget& budget) {
   return bytes_below(fd, 0, budget);
 }
 
-DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
+DiskUsage measure_disk(const std::string& home, const std::string& cache, const std::string& inner_home, uid_t owner,
                        const std::vector<pid_t>& pids, Budget& budget) {
   DiskUsage usage;
   usage.num_bytes = folder_bytes(home, budget);
   struct stat disk{};
   if (stat(home.c_str(), &disk) != 0) return usage;
+  // The cache may be on another disk.
+  struct stat cache_disk{};
+  if (cache.empty() || stat(cache.c_str(), &cache_disk) != 0) cache_disk = disk;
   // Several processes may share one open file.
   std::set<ino_t> counted;
   const auto add = [&](const struct stat& info) {
     const bool has_blocks = S_ISREG(info.st_mode) || S_ISDIR(info.st_mode);
-    if (!has_blocks || info.st_nlink != 0 || info.st_dev != disk.st_dev || info.st_uid != owner) return;
+    if (!has_blocks || info.st_nlink != 0 || (info.st_dev != disk.st_dev && info.st_dev != cache_disk.st_dev) ||
+        info.st_uid != owner)
+      return;
     if (counted.insert(info.st_ino).second) usage.num_bytes = sum(usage.num_bytes, bytes_of(info));
   };
   for_each_open_file(pids, budget, add);

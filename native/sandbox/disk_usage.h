@@ -29,7 +29,7 @@ struct DiskUsage {
  * @param inner_home The path of the home that the processes see.
  * @param owner The user of the processes. Deleted files of others do not count: an input may have been replaced.
  */
-DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
+DiskUsage measure_disk(const std::string& home, const std::string& cache, const std::string& inner_home, uid_t owner,
                        const std::vector<pid_t>& pids, Budget& budget);
 
 /** Returns what a folder takes, as in DiskUsage::num_bytes. */

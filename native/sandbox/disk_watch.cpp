@@ -32,7 +32,7 @@ DiskWatch::DiskWatch(const Spec& spec) : spec_(spec) {}
 void DiskWatch::start() {
   if (spec_.disk_bytes == 0) return;
   Budget budget{spec_.disk_entries};
-  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), owner(), {}, budget);
+  const DiskUsage usage = measure_disk(spec_.home, spec_.cache, spec_.inner_home(), owner(), {}, budget);
   if (usage.is_incomplete)
     throw std::runtime_error("home: expected at most " + std::to_string(spec_.disk_entries) +
                              " files and folders, got more: remove some, or use an input for them");
@@ -54,7 +54,7 @@ void DiskWatch::run(pid_t supervisor) {
 const char* DiskWatch::measure(pid_t supervisor) {
   const std::vector<pid_t> pids = descendants(supervisor);
   Budget budget{spec_.disk_entries};
-  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), owner(), pids, budget);
+  const DiskUsage usage = measure_disk(spec_.home, spec_.cache, spec_.inner_home(), owner(), pids, budget);
   if (usage.num_bytes > initial_ && usage.num_bytes - initial_ > spec_.disk_bytes) return "bytes";
   if (usage.is_incomplete) return "entries";
   if (is_cache_over()) return "cache";
@@ -65,7 +65,7 @@ const char* DiskWatch::measure(pid_t supervisor) {
 }
 
 bool DiskWatch::is_cache_over() {
-  if (spec_.cache_bytes == 0 || num_measures_++ % kCacheEvery != 0) return false;
+  if (spec_.cache_bytes == 0 || ++num_measures_ % kCacheEvery != 0) return false;
   // With one entry more than this, the folder is over its limit.
   Budget budget{spec_.cache_bytes / kMinEntryBytes + 1};
   return folder_bytes(spec_.cache, budget) > spec_.cache_bytes;

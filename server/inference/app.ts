@@ -4,6 +4,7 @@ import { RecordedReply } from '../http/recorded-reply';
 import { Cors, isPreflight } from '../http/cors';
 import { ApiError } from '../base/errors';
 import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
+import { redactKeys } from '../base/key-format';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
 import type { RequestTrace, Tracing } from '../base/traces/request-trace';
@@ -337,7 +338,7 @@ export class App {
       const similar = similarPaths(path).find((other) => this.#routes.at(other).length > 0);
       const advice =
         similar === undefined ? 'See /openapi.json for the routes of this server' : `Did you mean ${similar}?`;
-      throw new ApiError('unknown_url', `Unknown path ${path.slice(0, MAX_SHOWN_PATH)}. ${advice}`);
+      throw new ApiError('unknown_url', `Unknown path ${redactKeys(path).slice(0, MAX_SHOWN_PATH)}. ${advice}`);
     }
     const wanted = method === 'HEAD' ? 'GET' : method;
     const route = candidates.find((candidate) => candidate.method === wanted);

@@ -151,6 +151,13 @@ test('inputs of several calls reach the addon together, and a refused one fails 
   expect((await good).usage.promptTokens).toBe(3);
 });
 
+test('inputs behind refused ones are not left waiting', async () => {
+  const { pooler } = setup({ pool: () => new Error('refused') });
+  const calls = Array.from({ length: 7 }, () => pooler.embed([Int32Array.of(1)], {}));
+  for (const call of calls) await expect(call).rejects.toMatchObject({ message: 'refused' });
+  expect(pooler.waiting.numInputs).toBe(0);
+});
+
 test('an input that fails ends the call before the texts after it are tokenized', async () => {
   const { pooler, state } = setup({
     pool: () => Object.assign(new Error('the model computed NaN'), { code: 'numeric_error' }),

@@ -1,16 +1,12 @@
 import { basename } from 'node:path';
-import type { StoredTensors } from './checkpoint';
+import { PREFIXES, type StoredTensors } from './checkpoint';
 import type { ModelConfig } from './config';
 import type { FoundTensor } from './quantized-tensor';
 import { readFully, type WeightFile, withWeightFile } from './weight-file';
 
 const CHUNK_BYTES = 4 * 2 ** 20;
 const HEADS = ['lm_head.weight', 'language_model.lm_head.weight'];
-const EMBEDDINGS = [
-  'model.embed_tokens.weight',
-  'model.language_model.embed_tokens.weight',
-  'language_model.model.embed_tokens.weight',
-];
+const EMBEDDING = 'embed_tokens.weight';
 
 /**
  * A config says that the LM head is the embedding, but the files decide, as in transformers: a head with other values
@@ -22,9 +18,13 @@ export async function withStoredHead(config: ModelConfig, stored: StoredTensors)
   if (!spec.tieWordEmbeddings || !usesHead || quantization !== undefined) return config;
   const head = HEADS.map((name) => stored.found.get(name)).find((tensor) => tensor !== undefined);
   if (head === undefined) return config;
-  const embedding = EMBEDDINGS.map((name) => stored.found.get(name)).find((tensor) => tensor !== undefined);
+  const embedding = PREFIXES.map((prefix) => stored.found.get(prefix + EMBEDDING)).find(
+    (tensor) => tensor !== undefined,
+  );
   if (embedding === undefined) {
-    stored.found.set(EMBEDDINGS[0], head);
+    const names = [...stored.found.keys()];
+    const prefix = PREFIXES.find((candidate) => names.some((name) => name.startsWith(`${candidate}layers.`)));
+    stored.found.set((prefix ?? PREFIXES[0]) + EMBEDDING, head);
     return config;
   }
   if (await haveEqualBytes(stored.files, head, embedding)) return config;

@@ -33,13 +33,18 @@ export function loadSecretKey(dataDir: string): Buffer {
   return key;
 }
 
+/** Removes a key that was just created, and has sealed nothing. */
+export function removeSecretKey(dataDir: string): void {
+  fs.rmSync(secretKeyFile(dataDir), { force: true });
+}
+
 /**
  * Refuses a key that was just created for a database that already has accounts, and removes it. Its secrets were sealed
  * with another one. Throws ServiceError that says how to go on.
  */
 export function refuseNewKey(dataDir: string): never {
   const file = secretKeyFile(dataDir);
-  fs.rmSync(file);
+  removeSecretKey(dataDir);
   throw new ServiceError(
     'invalid_argument',
     `${file}: expected the file that belongs to this database, got none: copy it from the backup, or from the data ` +

@@ -29,7 +29,8 @@ async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, query:
   let reachedMs = startedMs;
   for (;;) {
     const found = await query().catch((error: unknown) => {
-      if (!isUnreachable(error) || now() - reachedMs > UNREACHABLE_MS) throw error;
+      const isLate = now() - reachedMs > UNREACHABLE_MS || now() - startedMs > timeoutS * 1000;
+      if (!isUnreachable(error) || isLate) throw error;
       return undefined;
     });
     const waitedS = (now() - startedMs) / 1000;

@@ -23,7 +23,7 @@ export interface Launch {
   /** Folders of bound data sources. Each start checks them again. */
   folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string; isIncomplete: boolean }[];
   /** The deployment of a version. */
-  deploymentId: string | null;
+  deployment: { id: string; maxReplicas: number } | null;
   /** What the prefix cache may take on the disk; 0: it is only in memory. */
   prefixCacheMb: number;
   healthPath: string;
@@ -59,7 +59,7 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),
     env: { ...spec.stored.env, ...spec.secrets },
     folders: await foldersOf(context, row.version_id !== null ? 'version_id' : 'container_id', ownerId),
-    deploymentId: row.version_id === null ? null : await deploymentOf(context, row.version_id),
+    deployment: row.version_id === null ? null : await deploymentOf(context, row.version_id),
     prefixCacheMb: row.version_id === null ? 0 : prefixCacheMb(spec.stored),
     healthPath: spec.stored.health_path,
     graceMs: spec.stored.grace_s * 1000,
@@ -75,13 +75,14 @@ async function openContainerOf(context: StoreContext, containerId: string): Prom
   );
 }
 
-async function deploymentOf({ db }: StoreContext, versionId: string): Promise<string> {
+async function deploymentOf({ db }: StoreContext, versionId: string): Promise<{ id: string; maxReplicas: number }> {
   const row = await db
     .selectFrom('deployment_versions')
-    .select('deployment_id')
-    .where('id', '=', versionId)
+    .innerJoin('deployment_settings as settings', 'settings.deployment_id', 'deployment_versions.deployment_id')
+    .select(['settings.deployment_id', 'settings.max_replicas'])
+    .where('deployment_versions.id', '=', versionId)
     .executeTakeFirstOrThrow();
-  return row.deployment_id;
+  return { id: row.deployment_id, maxReplicas: row.max_replicas };
 }
 
 async function foldersOf(

@@ -74,8 +74,12 @@ export function replicaSpec(
     inputs,
     home,
     cache:
-      launch.deploymentId !== null && launch.prefixCacheMb > 0
-        ? { folder: prefixCaches.folderOf(launch.deploymentId), maxMb: launch.prefixCacheMb }
+      launch.deployment !== null && launch.prefixCacheMb > 0
+        ? {
+            folder: prefixCaches.folderOf(launch.deployment.id),
+            maxMb: launch.prefixCacheMb,
+            maxReplicas: launch.deployment.maxReplicas,
+          }
         : null,
     healthPath,
     secret,

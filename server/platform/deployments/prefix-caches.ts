@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { removeFolder } from '../driver/process/remove-folder';
@@ -17,7 +18,15 @@ export class PrefixCaches {
 
   async remove(deploymentId: string): Promise<void> {
     const folder = this.folderOf(deploymentId);
-    if (fs.existsSync(folder)) await removeFolder(folder);
+    // A replica that starts meanwhile finds the whole folder, or none.
+    const removed = `${folder}.${randomUUID()}`;
+    try {
+      await fs.promises.rename(folder, removed);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+      throw error;
+    }
+    await removeFolder(removed);
   }
 
   /** Removes the folders of all other deployments, such as one whose deletion was interrupted. */

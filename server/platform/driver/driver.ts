@@ -82,7 +82,7 @@ export interface ReplicaSpec {
    * A folder that outlives the replica, writable at /platform/cache: the built-in runtime keeps its prefix cache there.
    * Replicas with the same folder share it. Created if missing. If it cannot be used, the replica starts without it.
    */
-  readonly cache: { folder: string; maxMb: number } | null;
+  readonly cache: { folder: string; maxMb: number; maxReplicas: number } | null;
   /** Path of the readiness check. Any 2xx means ready. */
   readonly healthPath: string;
   /** The built-in runtime requires this secret from its callers (`CAPSTAN_REPLICA_SECRET`). */

@@ -31,7 +31,7 @@ import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
 import { PrefixCaches } from '../deployments/prefix-caches';
 import type { Machine } from '../deployments/machine';
-import { loadSecretKey, refuseNewKey, secretKeyFile } from '../accounts/secret-box';
+import { loadSecretKey, refuseNewKey, removeSecretKey, secretKeyFile } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
 import { StorageService } from '../storage/storage-service';
 import { MoneyMeter } from '../money/money-meter';
@@ -153,17 +153,15 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(endMigration);
   if (shutdown.signal.aborted) return 0;
   const isNewKey = !existsSync(secretKeyFile(dir.root));
+  const secretKey = loadSecretKey(dir.root);
   const store = await openServingServiceStore(
-    {
-      location,
-      node,
-      secretKey: loadSecretKey(dir.root),
-      version: packageVersion(),
-      machine,
-      loopOffsetMs: LOOP_OFFSET_MS,
-    },
+    { location, node, secretKey, version: packageVersion(), machine, loopOffsetMs: LOOP_OFFSET_MS },
     () => onPush(),
-  );
+  ).catch((error: unknown) => {
+    // The next start may find a database that needs another key.
+    if (isNewKey) removeSecretKey(dir.root);
+    throw error;
+  });
   closers.push(() => store.close());
   if (isNewKey && (await store.readOwnerIds()).length > 0) refuseNewKey(dir.root);
   checkDatabase = () =>

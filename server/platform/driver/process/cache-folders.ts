@@ -1,13 +1,14 @@
 import { lchown, lstat, mkdir, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import type { ReplicaSpec } from '../driver';
 import { removeFolder } from './remove-folder';
 
 /**
- * What a folder may hold before the supervisor stops the replica. The runtime keeps its limit, but each process that
- * shares the folder may exceed it by a sixteenth.
+ * Returns the bytes that a folder may hold before the supervisor stops the replica. The runtime keeps its limit, but
+ * each process that shares the folder may exceed it by a sixteenth.
  */
-export function hardLimit(maxMb: number): number {
-  return (2 * maxMb + 1_024) * 2 ** 20;
+export function hardLimit({ maxMb, maxReplicas }: NonNullable<ReplicaSpec['cache']>): number {
+  return (Math.max(2, 1.5 + maxReplicas / 16) * maxMb + 1_024) * 2 ** 20;
 }
 
 /** The folders that outlive replicas. */

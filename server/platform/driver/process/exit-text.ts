@@ -27,12 +27,13 @@ const SIGNS: readonly { pattern: RegExp; cause: ExitCause; what: string }[] = [
 ];
 
 /** A flag that `capstan serve` refuses. */
-const FLAG_ERROR = /^error: (--[a-z-]+: .{1,300})$/m;
+/** NOTE: the folder of the prefix cache is the service's own choice, and may be there at the next start. */
+const FLAG_ERROR = /^error: (--(?!prefix-cache-dir:)[a-z-]+: .{1,300})$/m;
 
 const DISK_TEXTS = {
   bytes: 'Killed because it added more to its home than one replica may, which is measured every few seconds',
   entries: 'Killed because its home and its open files have too many entries to be measured in time',
-  cache: 'Killed because the folder of its prefix cache held far more than its limit. The folder is emptied',
+  cache: 'Killed because the folder of its prefix cache held far more than its limit. The folder is removed',
   hidden:
     'Killed because the disk is almost full and the replica holds deleted files or processes that cannot be measured',
 };

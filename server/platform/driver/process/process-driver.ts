@@ -283,7 +283,7 @@ export class ProcessDriver implements Driver {
       home,
       disk_bytes: this.#options.replicaDiskBytes,
       cache,
-      cache_bytes: spec.cache === null ? undefined : hardLimit(spec.cache.maxMb),
+      cache_bytes: spec.cache === null ? undefined : hardLimit(spec.cache),
       scratch_bytes: Math.ceil(spec.memoryMb * 2 ** 20 * SCRATCH_SHARE),
     };
     const input =

@@ -27,7 +27,11 @@ let driver: ProcessDriver;
 let listener: Listener;
 
 const folderOf = (name: string): string => join(dataDir, 'caches', name);
-const cacheOf = (name: string): NonNullable<ReplicaSpec['cache']> => ({ folder: folderOf(name), maxMb: 64 });
+const cacheOf = (name: string): NonNullable<ReplicaSpec['cache']> => ({
+  folder: folderOf(name),
+  maxMb: 64,
+  maxReplicas: 2,
+});
 
 async function open(): Promise<void> {
   logs = new LogStore({ folder: join(dataDir, 'logs'), redact: (text) => text });
@@ -62,7 +66,11 @@ async function start(startCommand: string, cache: ReplicaSpec['cache']): Promise
 }
 
 test('the built-in runtime gets the folder and its limit, a start script gets no flags', () => {
-  const spec = newSpec({ startCommand: null, runtimeArgs: ['demo'], cache: { folder: '/data/cache', maxMb: 64 } });
+  const spec = newSpec({
+    startCommand: null,
+    runtimeArgs: ['demo'],
+    cache: { folder: '/data/cache', maxMb: 64, maxReplicas: 2 },
+  });
   const flagsAt = (level: 'L2' | 'L0', cache: string | undefined, command: string | null = null): string[] => {
     const address = { type: 'tcp', host: '127.0.0.1', port: 8000 } as const;
     const layout = layoutOf(level, { home: '/home', inputs: '/inputs' }, spec, address, cache);
@@ -156,7 +164,7 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
   });
 
   test('a replica that fills the folder beyond its limit is stopped, and the folder is removed', async () => {
-    const cache = { folder: folderOf('dep_a'), maxMb: 1 };
+    const cache = { folder: folderOf('dep_a'), maxMb: 1, maxReplicas: 2 };
     // More than twice the limit and 1 GiB. It is reserved, not written.
     const fill = 'echo begun; fallocate -l 1100M /platform/cache/large; sleep 1000';
     const spec = newSpec({ startCommand: fill, cache });
