@@ -176,7 +176,7 @@ export class PoolQueue {
         job.reject(CapstanError.from(id));
       }
     }
-    // Inputs that were refused leave room for others.
+    // Refused inputs free their places.
     if (!this.#isClosed && ids.some((id) => typeof id !== 'number')) this.#submit();
   }
 

@@ -95,7 +95,9 @@ DeviceResources device_resources() {
 
 KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel, int code_bits) {
   const bool has_codes = code_bits < 16;
-  const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
+  // Plain codes need parts of whole K tiles.
+  const int64_t tiny_cols = has_codes ? 256 : 64;
+  const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? tiny_cols : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
   const GemmOutput output =
