@@ -48,8 +48,8 @@ std::string reason_of(int error) {
 
 // Throws kIo for an error of the disk, and kInvalidArgument for one of the folder that was chosen.
 [[noreturn]] void refuse(const std::string& path, int error) {
-  const bool is_bad_choice = error == ENOTDIR || error == EACCES || error == EPERM || error == EEXIST ||
-                             error == ELOOP || error == ENAMETOOLONG || error == EINVAL;
+  const bool is_bad_choice = error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM ||
+                             error == EEXIST || error == ELOOP || error == ENAMETOOLONG || error == EINVAL;
   if (!is_bad_choice) fail_on_disk(path, error);
   refuse(path, reason_of(error));
 }
