@@ -46,8 +46,8 @@ export async function generateObject<S extends AnySchema>(
   if (finishReason === 'length')
     throw new CapstanError(
       'invalid_output',
-      `The value is incomplete: it ended after ${result.usage.completionTokens} tokens. Raise maxTokens, limit texts and arrays in the schema, or load the ` +
-        'model with a longer context',
+      `The value is incomplete: it ended after ${result.usage.completionTokens} tokens. Raise maxTokens, limit texts ` +
+        'and arrays in the schema, or load the model with a longer context',
     );
   return {
     object: await parseValue(schema, text),

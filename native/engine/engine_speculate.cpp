@@ -26,16 +26,18 @@ void Engine::speculate(StepPlan& plan) {
     return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
            scheduled.seq->num_wanted_drafts() > 0 && drafter_->can_draft(scheduled);
   };
-  auto num_left = static_cast<int>(std::ranges::count_if(plan.sequences, wants_drafts));
   wishes_.clear();
-  for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    if (!wants_drafts(plan.sequences[i])) continue;
+  for (size_t i = 0; i < plan.sequences.size(); ++i)
+    if (wants_drafts(plan.sequences[i])) wishes_.push_back({i, 0});
+  auto num_left = static_cast<int>(wishes_.size());
+  for (Drafter::Wish& wish : wishes_) {
     // The first drafts of all sequences are worth more than the last ones of one.
     const int share = (scheduler_.draft_capacity(plan) + num_left - 1) / num_left;
     --num_left;
-    const int count = scheduler_.plan_drafts(plan, i, std::min(share, plan.sequences[i].seq->num_wanted_drafts()));
-    if (count > 0) wishes_.push_back({i, count});
+    const int wanted = plan.sequences[wish.idx].seq->num_wanted_drafts();
+    wish.count = scheduler_.plan_drafts(plan, wish.idx, std::min(share, wanted));
   }
+  std::erase_if(wishes_, [](const Drafter::Wish& wish) { return wish.count <= 0; });
   if (wishes_.empty()) return;
   drafter_->draft(plan, wishes_);
   // Gives the room of drafts that were left out back.

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace {
 
@@ -71,13 +72,13 @@ DiskUsage measure_disk(const std::string& home, const std::string& cache, const 
   struct stat cache_disk{};
   if (cache.empty() || stat(cache.c_str(), &cache_disk) != 0) cache_disk = disk;
   // Several processes may share one open file.
-  std::set<ino_t> counted;
+  std::set<std::pair<dev_t, ino_t>> counted;
   const auto add = [&](const struct stat& info) {
     const bool has_blocks = S_ISREG(info.st_mode) || S_ISDIR(info.st_mode);
     if (!has_blocks || info.st_nlink != 0 || (info.st_dev != disk.st_dev && info.st_dev != cache_disk.st_dev) ||
         info.st_uid != owner)
       return;
-    if (counted.insert(info.st_ino).second) usage.num_bytes = sum(usage.num_bytes, bytes_of(info));
+    if (counted.insert({info.st_dev, info.st_ino}).second) usage.num_bytes = sum(usage.num_bytes, bytes_of(info));
   };
   for_each_open_file(pids, budget, add);
   // The largest mapping of each hidden file, because several processes may map the same one.
@@ -86,7 +87,7 @@ DiskUsage measure_disk(const std::string& home, const std::string& cache, const 
     struct stat info{};
     if (!mapping.is_deleted()) return;
     if (stat(mapping.file.c_str(), &info) == 0) return add(info);
-    if (mapping.path.rfind(inner_home + "/", 0) != 0 || counted.count(mapping.inode) != 0) return;
+    if (mapping.path.rfind(inner_home + "/", 0) != 0 || counted.count({disk.st_dev, mapping.inode}) != 0) return;
     usage.has_hidden_files = true;
     hidden[mapping.inode] = std::max(hidden[mapping.inode], mapping.num_bytes);
   });

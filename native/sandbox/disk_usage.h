@@ -26,6 +26,7 @@ struct DiskUsage {
 
 /**
  * Measures the folder `home` and the deleted files that the processes hold on its disk. Follows no links.
+ * @param cache The folder that outlives the replica, or empty. It may be on another disk.
  * @param inner_home The path of the home that the processes see.
  * @param owner The user of the processes. Deleted files of others do not count: an input may have been replaced.
  */

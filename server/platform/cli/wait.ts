@@ -34,18 +34,15 @@ async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, query:
       return undefined;
     });
     const waitedS = (now() - startedMs) / 1000;
-    if (found === undefined) {
-      if (last !== UNREACHABLE) err(`${waitedS.toFixed(1).padStart(6)} s  ${UNREACHABLE}\n`);
-      last = UNREACHABLE;
-      await sleep(POLL_MS, undefined, { signal });
-      continue;
+    const state = found?.state ?? UNREACHABLE;
+    if (state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${state}\n`);
+    last = state;
+    if (found !== undefined) {
+      reachedMs = now();
+      if ('reached' in found) return found.reached;
+      if ('failed' in found) throw new NotReached(found.failed);
+      if (waitedS > timeoutS) throw new NotReached(found.late);
     }
-    reachedMs = now();
-    if (found.state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${found.state}\n`);
-    last = found.state;
-    if ('reached' in found) return found.reached;
-    if ('failed' in found) throw new NotReached(found.failed);
-    if (waitedS > timeoutS) throw new NotReached(found.late);
     await sleep(POLL_MS, undefined, { signal });
   }
 }

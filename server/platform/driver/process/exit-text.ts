@@ -26,8 +26,10 @@ const SIGNS: readonly { pattern: RegExp; cause: ExitCause; what: string }[] = [
   { pattern: DISK_FULL, cause: 'disk_full', what: 'a full disk' },
 ];
 
-/** A flag that `capstan serve` refuses. */
-/** NOTE: the folder of the prefix cache is the service's own choice, and may be there at the next start. */
+/**
+ * A flag that `capstan serve` refuses.
+ * NOTE: not the folder of the prefix cache, which the service chooses, and which may be there at the next start.
+ */
 const FLAG_ERROR = /^error: (--(?!prefix-cache-dir:)[a-z-]+: .{1,300})$/m;
 
 const DISK_TEXTS = {
