@@ -22,10 +22,8 @@ export interface Launch {
   env: Record<string, string>;
   /** Folders of bound data sources. Each start checks them again. */
   folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string; isIncomplete: boolean }[];
-  /** The deployment of a version. */
-  deployment: { id: string; maxReplicas: number } | null;
-  /** What the prefix cache may take on the disk; 0: it is only in memory. */
-  prefixCacheMb: number;
+  /** The prefix cache on the disk. Null: it is only in memory. */
+  prefixCache: { deploymentId: string; maxMb: number; maxReplicas: number } | null;
   healthPath: string;
   graceMs: number;
   secret: string;
@@ -59,8 +57,7 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),
     env: { ...spec.stored.env, ...spec.secrets },
     folders: await foldersOf(context, row.version_id !== null ? 'version_id' : 'container_id', ownerId),
-    deployment: row.version_id === null ? null : await deploymentOf(context, row.version_id),
-    prefixCacheMb: row.version_id === null ? 0 : prefixCacheMb(spec.stored),
+    prefixCache: row.version_id === null ? null : await prefixCacheOf(context, row.version_id, spec),
     healthPath: spec.stored.health_path,
     graceMs: spec.stored.grace_s * 1000,
     secret: box.open(row.secret, secretPurpose(replicaId)),
@@ -75,14 +72,20 @@ async function openContainerOf(context: StoreContext, containerId: string): Prom
   );
 }
 
-async function deploymentOf({ db }: StoreContext, versionId: string): Promise<{ id: string; maxReplicas: number }> {
+async function prefixCacheOf(
+  { db }: StoreContext,
+  versionId: string,
+  { stored }: OpenSpec,
+): Promise<Launch['prefixCache']> {
+  const maxMb = prefixCacheMb(stored);
+  if (maxMb === 0) return null;
   const row = await db
     .selectFrom('deployment_versions')
     .innerJoin('deployment_settings as settings', 'settings.deployment_id', 'deployment_versions.deployment_id')
     .select(['settings.deployment_id', 'settings.max_replicas'])
     .where('deployment_versions.id', '=', versionId)
     .executeTakeFirstOrThrow();
-  return { id: row.deployment_id, maxReplicas: row.max_replicas };
+  return { deploymentId: row.deployment_id, maxMb, maxReplicas: row.max_replicas };
 }
 
 async function foldersOf(

@@ -55,6 +55,7 @@ export function replicaSpec(
     memoryMb,
     gpuUuids,
     env,
+    prefixCache,
     healthPath,
     secret,
   } = launch;
@@ -73,14 +74,11 @@ export function replicaSpec(
     env,
     inputs,
     home,
-    cache:
-      launch.deployment !== null && launch.prefixCacheMb > 0
-        ? {
-            folder: prefixCaches.folderOf(launch.deployment.id),
-            maxMb: launch.prefixCacheMb,
-            maxReplicas: launch.deployment.maxReplicas,
-          }
-        : null,
+    cache: prefixCache && {
+      folder: prefixCaches.folderOf(prefixCache.deploymentId),
+      maxMb: prefixCache.maxMb,
+      maxReplicas: prefixCache.maxReplicas,
+    },
     healthPath,
     secret,
   };
