@@ -24,7 +24,7 @@ export function findSandbox(): string | undefined {
 /**
  * Starts a supervisor as a detached process. Resolves once its workload is running.
  * @param onEnd Called when the supervisor ends.
- * @param signal Kills the supervisor while it starts. The start then rejects after its end.
+ * @param signal Kills the supervisor while it starts. A failed start rejects after the supervisor's end.
  * @throws Error with the supervisor's message
  */
 export async function launch(
@@ -44,15 +44,17 @@ export async function launch(
   child.stdin.end(encode(input));
   const kill = (): void => void child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
-  const killed = new Promise<string>((resolve) =>
-    child.once('exit', () => {
-      if (signal.aborted) resolve('error the start was ended');
-    }),
-  );
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  // A process that a killed supervisor started may still hold the pipe.
+  const killed = new Promise<string>((resolve) => void ended.then(() => signal.aborted && resolve('')));
   const output = (await Promise.race([text(child.stdout), failed, killed])).trim();
+  const isStarted = output === 'ok' && !signal.aborted;
+  // The pipe closes before the process has ended.
+  if (!isStarted) await ended;
   signal.removeEventListener('abort', kill);
   child.unref();
-  if (output === 'ok') return;
+  if (isStarted) return;
+  if (signal.aborted) throw new Error('the start was ended');
   throw new Error(
     output.startsWith('error ') ? output.slice('error '.length) : 'the supervisor ended without a result',
   );

@@ -60,11 +60,14 @@ const isRunning = (pid: number): boolean => {
 };
 
 describe('a start that hangs', () => {
-  test('ends when it is aborted, and leaves no process', async () => {
+  test.each([
+    ['and holds its output', ''],
+    ['and has closed its output', 'exec 1>&-\n'],
+  ])('%s ends when it is aborted, and leaves no process', async (_name, first) => {
     const file = join(dir, 'pid');
     process.env.CAPSTAN_SANDBOX = script(
       'hanging',
-      `cat > /dev/null\necho $$ > ${file}.new\nmv ${file}.new ${file}\nexec sleep 600`,
+      `${first}cat > /dev/null\necho $$ > ${file}.new\nmv ${file}.new ${file}\nexec sleep 600`,
     );
     try {
       const opened = await openDriver();
