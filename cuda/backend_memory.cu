@@ -78,9 +78,10 @@ const char* unsupported_feature(const DeviceModel& model) {
 }
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
-  if (model.head_dim > 128)
-    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " +
-                                                  std::to_string(model.head_dim) + ": run this model with device cpu");
+  if (model.head_dim > kMaxHeadDim)
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most " + std::to_string(kMaxHeadDim) +
+                                                  ", got " + std::to_string(model.head_dim) +
+                                                  ": run this model with device cpu");
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");

@@ -175,7 +175,7 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream);
 bool supports_gemv(const DeviceMatrix& weights);  // all but codes of CodeKind::kAny4, kAny6 and kAny8
 size_t gemv_shared_bytes(const GemvArgs& args);   // Shared memory of a block, which may exceed the device's limit.
 
-// A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or 128 for
+// A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or `wide_rows` for
 // launch_attention_wgmma.
 struct AttentionTile {
   int32_t seq = 0;        // -1: padding, nothing is written

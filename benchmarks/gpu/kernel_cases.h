@@ -58,11 +58,11 @@ DeviceResources device_resources();
 KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel, int code_bits = 16);
 // q, k and v of one token in one kernel: norm, product, RoPE and the cache entries.
 KernelCase heads_case();
-// `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine
-// does.
+// `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads, split as the engine does.
 struct AttentionShape {
   int num_seqs = 0, context = 0, count = 1;
   bool is_wgmma = false, is_fp8 = false;
+  int head_dim = 128;
 };
 KernelCase attention_case(const AttentionShape& shape);
 KernelCase sampling_case(int rows, const char* name, const SampleRow& like);
