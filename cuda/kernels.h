@@ -56,7 +56,7 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 struct NormArgs {
   FloatType type = FloatType::kBf16;
   const float* hidden = nullptr;  // (…, hidden_size)
-  const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order
+  const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order. Nothing is written for -1 (launch_norm)
   int num_rows = 0;
   int64_t hidden_size = 0;
   const float* weight = nullptr;  // (hidden_size)

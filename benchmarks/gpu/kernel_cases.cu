@@ -231,6 +231,9 @@ std::vector<KernelCase> repeated_cases() {
     cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true}));
     cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true, false, 256}));
   }
+  for (const int tokens : {size(64, 3), size(1024, 40)})
+    for (KernelCase& one : expert_cases(tokens))
+      cases.push_back(std::move(one));
   SampleRow greedy, drawn, top_p, top_k;
   greedy.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

@@ -71,6 +71,9 @@ KernelCase norm_case(int tokens, bool is_row_major);
 KernelCase add_norm_case(int tokens);
 KernelCase qkv_case(int tokens);
 
+// The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768.
+std::vector<KernelCase> expert_cases(int tokens);
+
 // All cases whose repeated runs are compared, one or more per kernel.
 std::vector<KernelCase> repeated_cases();
 
