@@ -70,6 +70,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
   info_.compute_dtype = dtype_;
   info_.has_fp8_cache = true;
   info_.has_quantized_weights = true;
+  info_.has_adapters = true;
   info_.keeps_fp8_weights = features_.codes;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
   if (world_size() == 1) begin_timeline(stream_);

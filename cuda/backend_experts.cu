@@ -121,10 +121,7 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     const int num_tokens = step_.num_tokens;
     const bool has_shared = moe.shared_intermediate_size > 0;
     NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, num_tokens);
-    if (world_size() > 1 || pending_.parts > 0)
-      all_reduce_and_norm(norm);
-    else if (has_shared)
-      launch_norm(norm, stream_);
+    if (world_size() > 1 || pending_.parts > 0 || has_shared) norm_alone(norm);
 
     RouterArgs router;
     router.moe = moe;

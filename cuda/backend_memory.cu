@@ -152,6 +152,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                                     row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
   if (model.moe.num_experts > 0) allocate_experts(rows);
+  if (limits.max_lora_rank > 0) allocate_adapters(rows, 2 * round_up(model.intermediate_size, kTileRows / 2));
   rope_ = floats(int64_t{model.max_model_len} * model.rope_tables[0].rotary_dim, "the RoPE table");
   // Warm-up steps run before the model's table is known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE table");

@@ -123,6 +123,9 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.cache = cache_of(layer);
     heads.q = q_.as<uint16_t>();
     heads.uses_pdl = uses_pdl(step_.num_tokens);
+    layer_ = layer;
+    const LoraRows rows = adapters_.rows_of(layer, &LayerAdapter::qkv_proj);
+    if (rows.num_rows > 0) return updated_qkv(rows, product, *weights.qkv_proj, norm, heads);
     project(product, &norm, &heads);
   });
 }
@@ -160,11 +163,13 @@ void CudaBackend::attention(int layer, const LayerWeights&) {
   });
 }
 
-void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
-  enqueue([this, &weights, &acts] {
+void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter) {
+  enqueue([this, &weights, &acts, adapter] {
     GemmArgs product = gemm_args(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
     product.tile_flags = features_.k_splits ? tile_flags_.as<int32_t>() : nullptr;
+    const LoraRows rows = adapters_.rows_of(layer_, adapter);
+    if (rows.num_rows > 0) return updated_residual(rows, product, weights, acts);
     const float* bias = product.weights.bias;
     GemvArgs alone;
     alone.product = product;
@@ -202,6 +207,8 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
     product.gated = mlp_acts_.data(is_row_major(step_.num_tokens));
     product.gated_split = mlp_acts_.split;
     product.activation = model_.activation;
+    const LoraRows rows = adapters_.rows_of(layer_, &LayerAdapter::gate_up_proj);
+    if (rows.num_rows > 0) return updated_gate_up(rows, product, *weights.gate_up_proj, norm);
     project(product, &norm);
   });
 }

@@ -22,11 +22,12 @@ void CudaBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   guarded([&] {
     flush_step();
+    adapters_.send(step, stream_);
     if (sampler_ != nullptr) sampler_->begin_step();
     // A graph of decodes serves steps with sampled ids and steps without.
     reads_rank_0_ids_ =
         world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
-    if (!is_decode(step) || !features_.graphs) {
+    if (!is_decode(step) || !features_.graphs || !adapters_.is_empty()) {
       mode_ = StepMode::kEager;
       // launch_attention_wgmma copies 16-bit caches as they are, and writes row-major outputs for launch_gemm_wgmma.
       const bool can_use_wgmma =
@@ -40,8 +41,8 @@ void CudaBackend::begin_step(const StepInput& step) {
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
     all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
                                                   ranks_->has_nccl() && mode_ == StepMode::kEager, features_.one_shot);
-    // Every rank's router reads all hidden states.
-    if (model_.moe.num_experts > 0 && all_reduce_method_ == AllReduceMethod::kTwoShot)
+    // Every rank's router reads all hidden states, and updates change them.
+    if ((model_.moe.num_experts > 0 || !adapters_.is_empty()) && all_reduce_method_ == AllReduceMethod::kTwoShot)
       all_reduce_method_ = AllReduceMethod::kOneShot;
   });
 }

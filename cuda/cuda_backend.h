@@ -1,7 +1,8 @@
 #pragma once
 // The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
 // weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer),
-// backend_experts.cu (mixtures of experts) and backend_all_reduce.cu (sums over parts and ranks).
+// backend_experts.cu (mixtures of experts), backend_adapters.cu (LoRA) and backend_all_reduce.cu (sums over parts and
+// ranks).
 #include <array>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/adapters.h"
 #include "cuda/backend.h"
 #include "cuda/experts.h"
 #include "cuda/graph.h"
@@ -52,6 +54,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override;
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override;
+  std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const override;
 
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override;
@@ -67,11 +70,13 @@ class CudaBackend final : public Backend {
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.o_proj, attention_acts_);
+    row_parallel_residual(*weights.o_proj, attention_acts_, &LayerAdapter::o_proj);
   }
   void norm_gate_up(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
-  void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
+  void down_residual(const LayerWeights& weights) override {
+    row_parallel_residual(*weights.down_proj, mlp_acts_, &LayerAdapter::down_proj);
+  }
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
   void collect() override;
@@ -156,7 +161,16 @@ class CudaBackend final : public Backend {
   NormArgs norm_args(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
-  void row_parallel_residual(const Matrix& weights, const Acts& acts);
+  void row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter);
+
+  void allocate_adapters(int64_t num_tokens, int64_t gate_up_rows);
+  void norm_alone(const NormArgs& norm);
+  void multiply_a(const LoraRows& rows, const Acts& acts);
+  LoraUpdateArgs update_args(const LoraRows& rows, const Matrix& matrix, float* out, int64_t out_stride) const;
+  void updated_qkv(const LoraRows& rows, const GemmArgs& product, const Matrix& weights, const NormArgs& norm,
+                   const QkvArgs& heads);
+  void updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts);
+  void updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm);
 
   const ExpertArrays& arrays_of(const MoeWeights& moe);
   void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
@@ -171,7 +185,7 @@ class CudaBackend final : public Backend {
 
   int world_size() const { return ranks_->size(); }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
-  bool is_row_major(int num_tokens) const { return has_wgmma_ && num_tokens > kSkinnyTokens; }
+  bool is_row_major(int num_tokens) const { return has_wgmma_ && adapters_.is_empty() && num_tokens > kSkinnyTokens; }
   // Programmatic dependent launch gains nothing with many tokens.
   bool uses_pdl(int num_tokens) const { return uses_pdl_ && num_tokens <= kSkinnyTokens; }
   bool is_gemv(const GemvArgs& args) const {
@@ -220,6 +234,10 @@ class CudaBackend final : public Backend {
   DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
   DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
   Acts norm_acts_, attention_acts_, mlp_acts_;
+  StepAdapters adapters_;
+  DeviceBuffer lora_values_;  // (max_num_tokens, max_lora_values)
+  DeviceBuffer gates_ups_;    // of some tokens, before the activation
+  int layer_ = 0;             // of the ops that follow
   ExpertBuffers experts_;
   std::map<const MoeWeights*, ExpertArrays> expert_arrays_;
   int num_decoded_ = 0;                 // matrices whose codes the kernels do not support

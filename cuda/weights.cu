@@ -187,6 +187,7 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const Uplo
   // Gates and ups alternate within tiles, so that the last tile may contain padding features. Kernels do not store
   // their results.
   DeviceMatrix& device = matrix->device;
+  matrix->is_gated = source.interleave_pairs;
   device.rows = source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows;
   device.split = split_of(source);
   const std::optional<DeviceCodes> codes = codes_of(source, device.split, float_type(options.dtype));

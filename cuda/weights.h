@@ -12,6 +12,7 @@ struct CudaMatrix final : Matrix {
   DeviceBuffer data, bias_data;
   DeviceBuffer high, records, blocks;  // of codes
   DeviceMatrix device;
+  bool is_gated = false;          // gates and ups alternate
   const float* floats = nullptr;  // (rows, cols) of WeightFormat::kF32, in place of `device`
 };
 

@@ -126,7 +126,7 @@ export interface EngineOptions {
   prefixCacheDir?: string;
   /** Limit of what `prefixCacheDir` holds, in bytes. The least recently used blocks are removed. Default: 10 GiB. */
   prefixCacheDiskBytes?: number;
-  /** Lets calls use LoRA adapters. CPU only. Default: false, or true with `loraModules`. */
+  /** Lets calls use LoRA adapters. Default: false, or true with `loraModules`. */
   enableLora?: boolean;
   /** Adapters to load with the model: their folders by name. See {@link Engine.loadAdapter}. */
   loraModules?: Readonly<Record<string, string>>;

@@ -359,7 +359,7 @@ const ENGINE: readonly Definition[] = [
   },
   {
     name: 'enable-lora',
-    help: 'let requests choose LoRA adapters by their model name, on the CPU (default: off; on with --lora-modules)',
+    help: 'let requests choose LoRA adapters by their model name (default: off; on with --lora-modules)',
     set: (o, on) => {
       o.engine.enableLora = on;
     },

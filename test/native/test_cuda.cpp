@@ -183,13 +183,6 @@ TEST(cuda_supports_an_fp8_cache_and_the_cpu_does_not) {
   EXPECT_ERROR("invalid_argument", Session(std::move(on_cpu)));
 }
 
-TEST(cuda_refuses_adapters) {
-  const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = cuda_request(model);
-  request.has_adapters = true;
-  EXPECT_ERROR("invalid_argument", Session{request});
-}
-
 TEST(cuda_refuses_mtp_heads) {
   TinyShape shape;
   shape.has_mtp = true;

@@ -14,6 +14,7 @@
 #include "test/native/checkpoint.h"
 #include "test/native/picking_engine.h"
 #include "test/native/testing.h"
+#include "test/native/tiny_adapter.h"
 #include "test/native/tiny_model.h"
 
 namespace capstan::testing {
@@ -134,53 +135,6 @@ TEST(lora_rows_do_not_depend_on_the_rows_beside_them) {
     }
   }
 }
-
-// An adapter file with random factors.
-class TinyAdapter {
- public:
-  explicit TinyAdapter(uint64_t seed = 1) : seed_(seed) {
-    char path[] = "/tmp/capstan-adapter-XXXXXX";
-    fd_ = ::mkstemp(path);
-    path_ = path;
-    source.files = {path_};
-  }
-  ~TinyAdapter() {
-    ::close(fd_);
-    ::unlink(path_.c_str());
-  }
-  TinyAdapter(const TinyAdapter&) = delete;
-  TinyAdapter& operator=(const TinyAdapter&) = delete;
-
-  AdapterSource source;
-
-  TinyAdapter& add(int layer, const std::string& projection, int64_t r, int64_t inputs, int64_t outputs,
-                   float deviation = 0.3f) {
-    const std::string name = "layers." + std::to_string(layer) + "." + projection;
-    AdapterModule module{layer, projection, {}, {}, 2.0f};
-    module.a = write(name + ".lora_A", r, inputs, deviation);
-    module.b = write(name + ".lora_B", outputs, r, deviation);
-    source.modules.push_back(module);
-    return *this;
-  }
-
- private:
-  TensorEntry write(const std::string& name, int64_t rows, int64_t cols, float deviation) {
-    const std::vector<float> values = random_values(++seed_, rows * cols, deviation);
-    TensorEntry entry;
-    entry.name = name;
-    entry.offset = end_;
-    entry.shape = {rows, cols};
-    const size_t bytes = values.size() * sizeof(float);
-    EXPECT(::write(fd_, values.data(), bytes) == static_cast<ssize_t>(bytes));
-    end_ += bytes;
-    return entry;
-  }
-
-  uint64_t seed_;
-  int fd_ = -1;
-  std::string path_;
-  uint64_t end_ = 0;
-};
 
 LoadRequest with_adapters(LoadRequest request) {
   request.has_adapters = true;

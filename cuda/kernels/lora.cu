@@ -1,0 +1,118 @@
+// The updates of adapters: t = A · x, then B · t added to the outputs of a product. Each row is computed alone, so that
+// the other rows change no bit.
+#include "cuda/kernels/epilogue.h"
+#include "cuda/launch.h"
+#include "cuda/lora.h"
+#include "native/backend/adapter.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kValues = 4 * kWarps;  // of t per block
+constexpr int kMaxValues = 3 * kMaxLoraRank;
+
+// Grid: (rows, groups of kValues). Shared memory holds the row's activations, in the order of the columns.
+template <class T>
+__global__ void __launch_bounds__(kThreads) lora_values_kernel(LoraValuesArgs args) {
+  const int row = static_cast<int>(blockIdx.x), lane = lane_id();
+  const DeviceLora* const lora = args.rows.loras[args.rows.adapters[row]];
+  const int first = static_cast<int>(blockIdx.y) * kValues;
+  if (lora == nullptr || first >= lora->num_values) return;
+  auto* const x = reinterpret_cast<uint16_t*>(shared_memory());
+  const int64_t token = args.rows.tokens[row], part_cols = args.split.part_cols, padded = args.split.padded();
+  for (int64_t k = threadIdx.x; k < lora->cols; k += kThreads)
+    x[k] = args.acts[operand_index(token, args.split.place(k), padded)];
+  __syncthreads();
+  const int end = first + kValues < lora->num_values ? first + kValues : lora->num_values;
+  for (int value = first + warp_id(); value < end; value += kWarps) {
+    const uint16_t* const a = lora->a + value * lora->cols;
+    float parts[kMaxParts];
+#pragma unroll
+    for (int part = 0; part < kMaxParts; ++part) {
+      float sum = 0;
+      if (part < args.split.parts)
+        for (int64_t k = part * part_cols + lane; k < (part + 1) * part_cols; k += kWarpSize)
+          sum = fmaf(to_float<T>(a[k]), to_float<T>(x[k]), sum);
+      parts[part] = warp_sum(sum);
+    }
+    if (lane == 0) args.t[int64_t{row} * args.t_stride + value] = tree_sum(parts, 1, args.split.parts);
+  }
+}
+
+// Grid: (rows, groups of kThreads features).
+template <class T>
+__global__ void __launch_bounds__(kThreads) lora_update_kernel(LoraUpdateArgs args) {
+  const int row = static_cast<int>(blockIdx.x), token = args.rows.tokens[row];
+  const DeviceLora* const lora = args.rows.loras[args.rows.adapters[row]];
+  if (lora == nullptr || token < args.first_token || token >= args.end_token) return;
+  auto* const t = reinterpret_cast<float*>(shared_memory());
+  for (int value = static_cast<int>(threadIdx.x); value < lora->num_values; value += kThreads) {
+    float parts[8];
+#pragma unroll
+    for (int rank = 0; rank < 8; ++rank)
+      parts[rank] = rank < args.world_size ? args.t[rank][int64_t{row} * args.t_stride + value] : 0.0f;
+    t[value] = tree_sum(parts, 1, args.world_size) * lora->scales[value];
+  }
+  __syncthreads();
+  const int64_t feature = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (feature >= lora->rows) return;
+  const LoraRange range = lora->ranges[feature];
+  if (range.count == 0) return;
+  float sum = 0;
+#pragma unroll 4
+  for (int j = 0; j < range.count; ++j)
+    sum = fmaf(to_float<T>(lora->b[j * lora->rows + feature]), t[range.first + j], sum);
+  args.out[(token - args.first_token) * args.out_stride + feature] += sum;
+}
+
+// One thread per output.
+template <class T>
+__global__ void __launch_bounds__(kThreads) gate_kernel(GateArgs args) {
+  const int64_t size = args.gated_split.parts * args.gated_split.part_cols,
+                item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (item >= args.num_tokens * size) return;
+  const int64_t token = item / size, feature = item % size;
+  const float* const gate =
+      args.from + token * args.stride + feature / (kTileRows / 2) * kTileRows + feature % (kTileRows / 2);
+  args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
+      to_bits<T>(activate(args.activation, gate[0]) * gate[kTileRows / 2]);
+}
+
+void check_rows(const LoraRows& rows, int t_stride) {
+  CAPSTAN_CHECK(rows.num_rows > 0 && rows.tokens != nullptr && rows.adapters != nullptr && rows.loras != nullptr);
+  CAPSTAN_CHECK(t_stride > 0 && t_stride <= kMaxValues);
+}
+
+}  // namespace
+
+void launch_lora_values(const LoraValuesArgs& args, cudaStream_t stream) {
+  check_rows(args.rows, args.t_stride);
+  const int64_t cols = args.split.parts * args.split.part_cols;
+  CAPSTAN_CHECK(args.acts != nullptr && args.t != nullptr && cols <= kMaxLoraInputs);
+  launch(
+      args.type == FloatType::kBf16 ? lora_values_kernel<Bf16> : lora_values_kernel<F16>,
+      dim3(static_cast<unsigned>(args.rows.num_rows), static_cast<unsigned>((args.t_stride + kValues - 1) / kValues)),
+      dim3(kThreads), static_cast<size_t>(cols) * sizeof(uint16_t), stream, args);
+}
+
+void launch_lora_update(const LoraUpdateArgs& args, cudaStream_t stream) {
+  check_rows(args.rows, args.t_stride);
+  CAPSTAN_CHECK(args.out != nullptr && args.num_features > 0 && args.first_token < args.end_token);
+  CAPSTAN_CHECK(args.world_size == 1 || args.world_size == 2 || args.world_size == 4 || args.world_size == 8);
+  launch(args.type == FloatType::kBf16 ? lora_update_kernel<Bf16> : lora_update_kernel<F16>,
+         dim3(static_cast<unsigned>(args.rows.num_rows),
+              static_cast<unsigned>((args.num_features + kThreads - 1) / kThreads)),
+         dim3(kThreads), static_cast<size_t>(args.t_stride) * sizeof(float), stream, args);
+}
+
+void launch_gate(const GateArgs& args, cudaStream_t stream) {
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.from != nullptr && args.gated != nullptr);
+  const int64_t count = args.num_tokens * args.gated_split.parts * args.gated_split.part_cols;
+  launch(args.type == FloatType::kBf16 ? gate_kernel<Bf16> : gate_kernel<F16>,
+         dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, args);
+}
+
+}  // namespace capstan::cuda

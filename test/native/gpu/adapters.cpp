@@ -1,0 +1,102 @@
+// Adapters on a CUDA device: answers like the CPU's, and bits that do not depend on the batch or the ranks.
+#include <cmath>
+
+#include "test/native/gpu/device.h"
+#include "test/native/testing.h"
+#include "test/native/tiny_adapter.h"
+
+namespace capstan::testing {
+namespace {
+
+LoadRequest with_adapters(LoadRequest request) {
+  request.has_adapters = true;
+  request.max_loras = 2;
+  request.max_lora_rank = 8;
+  return request;
+}
+
+LoadRequest on_device(const TinyModel& model, int world_size, bool is_deterministic) {
+  LoadRequest request = with_adapters(cuda_request(model, cuda_device(world_size)));
+  request.device.is_deterministic = is_deterministic;
+  return request;
+}
+
+Request request_of(const std::vector<int32_t>& prompt, uint64_t adapter_id, int max_tokens) {
+  Request request;
+  request.prompt_token_ids = prompt;
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.num_logprobs = kNumAlternatives;
+  request.adapter_id = adapter_id;
+  return request;
+}
+
+// No adapter, and two that update different projections.
+std::vector<uint64_t> load_adapters(Session& session) {
+  TinyAdapter one(1), two(50);
+  one.add(0, "q_proj", 3, 64, 128).add(0, "down_proj", 8, 256, 64).add(1, "gate_proj", 2, 64, 256);
+  two.add(1, "v_proj", 8, 64, 64).add(1, "up_proj", 5, 64, 256).add(0, "o_proj", 4, 128, 64);
+  two.add(0, "gate_up_proj", 3, 64, 512);
+  return {0, session.engine().load_adapter(one.source), session.engine().load_adapter(two.source)};
+}
+
+TEST(cuda_adapters_answer_like_the_cpu) {
+  const TinyModel model(splittable_shape(), DType::kF16);
+  LoadRequest on_cpu = with_adapters(model.request());
+  on_cpu.compute = ComputeChoice::kF32;
+  Session cpu(on_cpu);
+  const std::vector<uint64_t> cpu_ids = load_adapters(cpu);
+  for (const int world_size : {1, 2}) {
+    Session cuda(on_device(model, world_size, false));
+    const std::vector<uint64_t> ids = load_adapters(cuda);
+    Answer plain;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      Request request = request_of(random_ids(3, 70, 300), cpu_ids[i], 1);
+      request.sampling.num_prompt_logprobs = 0;
+      const Answer wanted = cpu.wait(cpu.submit(request));
+      request.adapter_id = ids[i];
+      const Answer got = cuda.wait(cuda.submit(request));
+      EXPECT_EQ(got.prompt_logprobs.size(), wanted.prompt_logprobs.size());
+      for (size_t p = 1; p < wanted.prompt_logprobs.size(); ++p)
+        EXPECT_NEAR(got.prompt_logprobs[p]->logprob, wanted.prompt_logprobs[p]->logprob, 0.02);
+      EXPECT_EQ(got.logprobs.size(), wanted.logprobs.size());
+      for (size_t n = 0; n < wanted.logprobs.size(); ++n)
+        EXPECT_NEAR(got.logprobs[n], wanted.logprobs[n], 0.02);
+      EXPECT(i == 0 || !(got == plain));
+      if (i == 0) plain = got;
+    }
+  }
+}
+
+TEST(cuda_adapters_change_no_bit_of_other_rows) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
+  const Prompts prompts = {random_ids(1, 70, 300), random_ids(2, 5, 300)};
+  std::vector<Answer> of_one_rank;
+  for (const int world_size : {1, 2}) {
+    Session session(on_device(model, world_size, true));
+    const std::vector<uint64_t> ids = load_adapters(session);
+    std::vector<Answer> alone, mixed;
+    for (const auto& prompt : prompts)
+      for (const uint64_t id : ids)
+        alone.push_back(session.wait(session.submit(request_of(prompt, id, 4))));
+    std::vector<RequestId> requests;
+    session.events().close();
+    for (const auto& prompt : prompts)
+      for (const uint64_t id : ids)
+        requests.push_back(session.submit(request_of(prompt, id, 4)));
+    session.events().open();
+    for (const RequestId id : requests)
+      mixed.push_back(session.wait(id));
+    expect_same(mixed, alone, "mixed adapters");
+    EXPECT(!(alone[0] == alone[1]) && !(alone[1] == alone[2]) && !(alone[0] == alone[2]));
+    if (world_size == 1)
+      of_one_rank = alone;
+    else
+      expect_same(alone, of_one_rank, "two ranks");
+    session.engine().unload_adapter(ids[1]);
+    EXPECT(session.wait(session.submit(request_of(prompts[0], ids[2], 4))) == alone[2]);
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing
