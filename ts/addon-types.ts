@@ -230,8 +230,8 @@ export interface NativeEmbedding {
 
 /** What a model returns in place of text. */
 export interface NativePooling {
-  /** The hidden states that count: of the last token, the mean of all, or of the first token. */
-  kind: 'last' | 'mean' | 'first';
+  /** The hidden states that count: that of one token, or all: their mean, largest values, mean weighted by position, or sum over √count. */
+  kind: 'last' | 'mean' | 'first' | 'max' | 'weighted_mean' | 'root_mean';
   /** Layers that turn the pooled hidden state into the result. */
   head: NativeHeadLayer[];
 }

@@ -303,9 +303,10 @@ struct SampleRow {
 // The rows of one sequence whose hidden states are pooled.
 struct PoolRow {
   int first_row = 0, num_rows = 0;  // of the step; no rows: only the result is wanted
-  std::span<float> sum;             // (hidden_size) the rows are added to it, in order
+  int first_weight = 0;             // with kWeightedMean: the factor of the first row, which grows by 1 from row to row
+  std::span<float> sum;             // (hidden_size) the rows are added to it, in order; with kMax the largest values
   std::span<float> result;          // (size of the result) or empty: later steps add more rows
-  int count = 0;                    // with a result: the rows in the sum, by which it is divided
+  float divisor = 1;                // of the sum, with a result
 };
 
 struct SampleResult {
@@ -462,7 +463,7 @@ class Backend {
   // `rows` need not.
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
 
-  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / count). `norm` is null for a model
+  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / divisor). `norm` is null for a model
   // without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
   virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
 

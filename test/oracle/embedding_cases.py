@@ -30,15 +30,20 @@ GEMMA = {
 }
 SHARED = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
+DEFAULTS = {
+    "dtype": "f32", "task": "embed", "mutations": {},
+    # The files of sentence-transformers. A dense layer is (outputs, has a bias, activation, adds its input).
+    "modules": None, "dense": [], "dropout": False, "prompts": {}, "default_prompt": None, "max_length": None,
+    "lower_case": False, "legacy_pooling": False, "package": "sentence_transformers.models",
+    # The files of weights: the prefix of the model with a head, the norms' names of old files, tensors that are no part.
+    "prefix": False, "old_names": False, "shards": 1, "stray": False,
+}
+
 
 def row(name, base, tokenizer, **changes):
-    known = {"dtype", "config", "modules", "dense", "prompts", "default_prompt", "max_length", "task", "mutations",
-             "old_names", "legacy_pooling"}
-    assert set(changes) <= known, set(changes) - known
+    assert set(changes) <= DEFAULTS.keys() | {"config"}, set(changes) - DEFAULTS.keys()
     config = {**SHARED, **base, **changes.pop("config", {})}
-    return {"name": name, "config": config, "tokenizer": tokenizer, "dtype": "f32", "modules": None, "dense": [],
-            "prompts": {}, "default_prompt": None, "max_length": None, "task": "embed", "mutations": {},
-            "old_names": False, "legacy_pooling": False, **changes}
+    return {"name": name, "config": config, "tokenizer": tokenizer, **DEFAULTS, **changes}
 
 
 ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
@@ -48,7 +53,7 @@ CASES = [
     row("bert-mean-f32", BERT, "wordpiece", modules=["mean", "normalize"], max_length=64, legacy_pooling=True,
         mutations={"eps": {"layer_norm_eps": 1e-12}, "activation": {"hidden_act": "relu"}}),
     row("bert-mean-bf16", BERT, "wordpiece", modules=["mean", "normalize"], dtype="bf16", config={"layer_norm_eps": 1e-12}),
-    row("bert-cls-f32", BERT, "wordpiece", modules=["cls"], dense=[(20, True, "Tanh")], old_names=True,
+    row("bert-cls-f32", BERT, "wordpiece", modules=["cls"], dense=[(20, True, "Tanh")], prefix=True, old_names=True,
         config={"hidden_act": "relu", "layer_norm_eps": 1e-12}, mutations={"activation": {"hidden_act": "gelu"}}),
     row("xlmr-mean-f32", XLMR, "unigram", mutations={"position-offset": {"pad_token_id": 0}}),
     row("xlmr-cls-f32", XLMR, "unigram", modules=["cls", "normalize"],

@@ -199,9 +199,10 @@ def other_tensors(case, weights, generator):
     return others
 
 
-def names_of_the_hub(config, weights):
+def names_of_the_hub(config, weights, model_class=AutoModelForCausalLM):
     """Lets transformers save the tensors, because models in memory hold the experts of the hub's files as one tensor."""
-    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    from_config = getattr(model_class, "from_config", None) or model_class._from_config
+    model = from_config(config, dtype=next(iter(weights.values())).dtype)
     missing = model.load_state_dict(weights, strict=False).missing_keys
     assert not [name for name in missing if name != "lm_head.weight"], missing
     with tempfile.TemporaryDirectory() as directory:

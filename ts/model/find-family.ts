@@ -99,7 +99,9 @@ function isClassifierOf(architecture: string, { architecture: own, pooling }: Fa
 
 /** The head of a language model is not part of an encoder's embeddings. */
 function hasKnownBody(architecture: string, { isEncoder }: Family): boolean {
-  return /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && architecture.endsWith('ForMaskedLM'));
+  return (
+    /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && /For(MaskedLM|PreTraining)$/.test(architecture))
+  );
 }
 
 /** Returns the family of a model type that is in the table. Default: the first architecture of that type. */

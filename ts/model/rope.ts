@@ -50,6 +50,7 @@ export function readRopePerLayerType(
   const slidingDim = headDim.full === headDim.sliding ? full.rotaryDim : headDim.sliding;
   const local = config.positiveNumber('local_rope_theta', defaults.slidingRopeTheta);
   const theta = config.positiveNumber('rope_local_base_freq', local);
+  if (config.string('model_type', '') === 'modernbert') return [full, { ...full, theta }];
   return [full, { ...plainRope(slidingDim, maxPositionEmbeddings), theta }];
 }
 

@@ -185,6 +185,8 @@ class CpuBackend final : public Backend {
   void norm_row(const float* x, const Vector* norm, int64_t n, float* out) const;
   // hidden = norm(hidden).
   void norm_hidden(const Vector& norm);
+  // Adds a row to the sum of its sequence, in the way of the model's pooling.
+  void add_to_pool(const float* row, int weight, std::span<float> sum) const;
   // pooled rows [0, num_rows) = head(them).
   void run_head(std::span<const HeadLayer> head, int64_t num_rows);
   // hidden += scale · norm(sum of all ranks' partial_ + update + bias).

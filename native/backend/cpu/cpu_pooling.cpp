@@ -1,6 +1,7 @@
 // What encoders and models that pool have besides the ops of decoders: embeddings of positions, layer norms, the sums
 // over the rows of a sequence, and the layers that turn these into the result.
 #include <algorithm>
+#include <cmath>
 
 #include "native/backend/cpu/cpu_backend_class.h"
 #include "native/base/check.h"
@@ -67,6 +68,17 @@ void CpuBackend::run_head(std::span<const HeadLayer> head, int64_t num_rows) {
   }
 }
 
+void CpuBackend::add_to_pool(const float* row, int weight, std::span<float> sum) const {
+  if (model_.pooling == Pooling::kMax) {
+    for (size_t k = 0; k < sum.size(); ++k)
+      sum[k] = row[k] > sum[k] || std::isnan(row[k]) ? row[k] : sum[k];
+    return;
+  }
+  const float factor = model_.pooling == Pooling::kWeightedMean ? static_cast<float>(weight) : 1.0f;
+  for (size_t k = 0; k < sum.size(); ++k)
+    sum[k] += factor * row[k];
+}
+
 void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) {
   const int64_t size = model_.hidden_size;
   CAPSTAN_CHECK(static_cast<int64_t>(rows.size()) <= limits_.max_num_seqs);
@@ -78,18 +90,17 @@ void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::
         // The memory of the row itself, because others belong to other threads.
         float* normed = partial_.as<float>() + row * hidden_stride_;
         norm_row(hidden_row(row), norm, size, normed);
-        for (int64_t k = 0; k < size; ++k)
-          pooled.sum[static_cast<size_t>(k)] += normed[k];
+        add_to_pool(normed, pooled.first_weight + static_cast<int>(row - pooled.first_row), pooled.sum);
       }
     }
   });
   int64_t num_results = 0;
   for (const PoolRow& pooled : rows) {
     if (pooled.result.empty()) continue;
-    CAPSTAN_CHECK(pooled.count > 0);
+    CAPSTAN_CHECK(pooled.divisor > 0);
     float* to = pooled_.as<float>() + num_results++ * pooled_stride_;
     for (int64_t k = 0; k < size; ++k)
-      to[k] = pooled.sum[static_cast<size_t>(k)] / static_cast<float>(pooled.count);
+      to[k] = pooled.sum[static_cast<size_t>(k)] / pooled.divisor;
   }
   if (num_results == 0) return;
   run_head(head, num_results);
