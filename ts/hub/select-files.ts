@@ -1,6 +1,7 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
 import { EMBEDDING_FILE } from '../model/checkpoint';
+import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
 /** The files of a repository that a model needs. */
@@ -28,6 +29,7 @@ const TEXTS = [
   'added_tokens.json',
   'chat_template.jinja',
   'chat_template.json',
+  ...Object.keys(QUANTIZATION_FILES),
   'modules.json',
   'config_sentence_transformers.json',
   'sentence_bert_config.json',
