@@ -224,6 +224,8 @@ export interface NativeEmbedding {
   /** The row of the first position. */
   positionOffset: number;
   numTokenTypes: number;
+  /** Rows of the table that attention adds to the scores, by distance; 0: none. */
+  numDistances: number;
   /** The sum has the norm `embed_norm`. */
   hasNorm: boolean;
 }

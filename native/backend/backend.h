@@ -133,6 +133,7 @@ struct EmbeddingWeights {
   std::unique_ptr<Vector> positions;    // (num_positions, hidden_size); null = none
   std::unique_ptr<Vector> token_types;  // (num_token_types, hidden_size); null = none
   std::unique_ptr<Vector> norm;         // (hidden_size); null = no norm
+  std::unique_ptr<Vector> distances;    // (num_distances, heads of all ranks) added to the scores; null = none
 };
 
 // One layer of what turns a pooled hidden state into the result: norm(activation(x · W + bias)).
@@ -415,8 +416,8 @@ class Backend {
   // hidden (num_tokens, hidden_size) = embedding_scale · the rows of the embedding. (collective)
   virtual void embed(const Matrix& table) = 0;
 
-  // hidden = norm(hidden + the row of the position + the row of the token type). Throws kUnsupportedModel on a device
-  // without it.
+  // hidden = norm(hidden + the row of the position + the row of the token type). Attention of the step adds the biases
+  // of distances. Throws kUnsupportedModel on a device without it.
   virtual void add_embeddings(const EmbeddingWeights& weights);
 
   // inputs (num_tokens, num_layers, size) = (rms_norm(hidden · projection / √hidden_size) + √size · rows of the table)

@@ -91,8 +91,9 @@ struct EmbeddingShape {
   int position_offset = 0;  // the row of position 0
   int num_token_types = 0;  // rows of the table of token types; 0 = none
   bool has_norm = false;    // of the sum
+  int num_distances = 0;    // rows of the table that attention adds to the scores, by distance; 0 = none
 
-  bool is_plain() const { return num_positions == 0 && num_token_types == 0 && !has_norm; }
+  bool is_plain() const { return num_positions == 0 && num_token_types == 0 && !has_norm && num_distances == 0; }
 };
 
 // Which hidden states of a sequence give its result. kNone: the model generates text. kMax: the largest of each feature.
@@ -127,6 +128,8 @@ struct DeviceModel {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // of this rank
   int num_heads = 0;              // of this rank
+  int head_begin = 0;             // the first of them
+  int total_heads = 0;            // of the whole model
   int num_kv_heads = 0;           // of this rank
   int total_kv_heads = 0;         // of the whole model
   int head_dim = 0;

@@ -56,7 +56,7 @@ LayerNorms to_norms(const Napi::Object& object) {
 
 EmbeddingShape to_embedding(const Napi::Object& object) {
   return {int32(object, "numPositions"), int32(object, "positionOffset"), int32(object, "numTokenTypes"),
-          boolean(object, "hasNorm")};
+          boolean(object, "hasNorm"), int32(object, "numDistances")};
 }
 
 HeadLayerSpec to_head_layer(const Napi::Object& object) {

@@ -52,6 +52,19 @@ ARCHITECTURES = {
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "vaultgemma": "VaultGemmaForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "cwm": "CwmForCausalLM",
+    "glm": "GlmForCausalLM",
+    "helium": "HeliumForCausalLM",
+    "cohere": "CohereForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM",
+    "stablelm": "StableLmForCausalLM",
+    "granitemoeshared": "GraniteMoeSharedForCausalLM",
+    "flex_olmo": "FlexOlmoForCausalLM",
+    "dots1": "Dots1ForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
 }
 NUM_STEPS = 16
 NUM_TOP = 5
@@ -111,7 +124,7 @@ def outer_config(case, text_config):
 
 
 # The classes of these add 1 to the weights of their norms, but not to those of the recurrent layers.
-ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "qwen3_5", "qwen3_next")
+ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "vaultgemma", "qwen3_5", "qwen3_next")
 # Files hold these too, although they are not parameters.
 STORED_BUFFERS = ("layer_scalar", "expert_bias", "e_score_correction_bias", "act_fn.beta", "act_fn.eps")
 
@@ -154,7 +167,8 @@ def random_weights(case, config, generator):
         elif name.endswith(("router.scale", "per_expert_scale")):
             value = 1 + 0.4 * noise
         elif name.endswith(("norm.weight", "_layernorm.weight", "_layernorm_1.weight", "_layernorm_2.weight")):
-            is_offset = case["model_type"].startswith(ZERO_CENTERED_NORMS) and "linear_attn" not in name
+            is_gemma = case["model_type"] == "gemma"
+            is_offset = (is_gemma or case["model_type"].startswith(ZERO_CENTERED_NORMS)) and "linear_attn" not in name
             value = (0 if is_offset else 1) + 0.25 * noise
         elif name.endswith("sinks"):
             value = noise

@@ -121,16 +121,36 @@ def random_weights(case, config, generator):
         weights[name] = value.to(DTYPES[case["dtype"]])
     if "num_experts" in case["config"]:
         weights = names_of_the_hub(config, weights, class_of(case["config"]))
+    if case["config"]["model_type"] == "nomic_bert":
+        weights = names_of_nomic(weights)
     if case["old_names"]:
         rename = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
         weights = {rename(name): value for name, value in weights.items()}
     if case["prefix"]:
-        prefix = {"bert": "bert", "modernbert": "model"}.get(case["config"]["model_type"], "roberta")
+        prefix = {"modernbert": "model", "eurobert": "model", "xlm-roberta": "roberta", "camembert": "roberta"}.get(
+            case["config"]["model_type"], case["config"]["model_type"])
         weights = {f"{prefix}.{name}": value for name, value in weights.items()}
     if case["stray"]:
         weights |= {"embeddings.position_ids": torch.arange(64)[None], "cls.predictions.decoder.weight": torch.rand(3, 5, generator=generator),
                     "lm_head.dense.weight": torch.rand(4, 4, generator=generator)}
     return weights
+
+
+def names_of_nomic(weights):
+    """The names of the files on the hub."""
+    pairs = {"layers.": "encoder.layers.", "embeddings.LayerNorm": "emb_ln", "self_attn.o_proj": "attn.out_proj", "up_proj": "fc11",
+             "gate_proj": "fc12", "down_proj": "fc2", "post_attention_layernorm": "norm1", "post_mlp_layernorm": "norm2"}
+    names = {}
+    for name, value in weights.items():
+        if "q_proj" in name:
+            parts = [weights[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+            name, value = name.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
+        elif "k_proj" in name or "v_proj" in name:
+            continue
+        for own, other in pairs.items():
+            name = name.replace(own, other)
+        names[name] = value
+    return names
 
 
 # The modules of the newest version, by class.
@@ -170,7 +190,7 @@ def write_modules(case, directory, generator):
             dump(directory / path / "config.json", config)
         return directory / path
 
-    hidden = case["config"]["hidden_size"]
+    hidden = case["config"].get("dim") or case["config"]["hidden_size"]
     mode = case["modules"][0]
     modes = [mode] if isinstance(mode, str) else list(mode)
     if case["legacy_pooling"]:
@@ -182,15 +202,13 @@ def write_modules(case, directory, generator):
     if case["dropout"]:
         add("Dropout", {"dropout": 0.1})
     size = hidden * len(modes)
-    for out, has_bias, activation, *has_residual in case["dense"]:
+    for out, has_bias, activation in case["dense"]:
         folder = "torch.nn.modules.linear" if activation == "Identity" else "torch.nn.modules.activation"
         path = add("Dense", {"in_features": size, "out_features": out, "bias": has_bias,
-                             "activation_function": f"{folder}.{activation}", **({"use_residual": True} if any(has_residual) else {})})
+                             "activation_function": f"{folder}.{activation}"})
         weights = {"linear.weight": torch.randn(out, size, generator=generator) * 1.3 / size**0.5}
         if has_bias:
             weights["linear.bias"] = 0.3 * torch.randn(out, generator=generator)
-        if any(has_residual) and out != size:
-            weights["residual.weight"] = torch.randn(out, size, generator=generator) / size**0.5
         save_file(weights, path / "model.safetensors")
         size = out
     if "normalize" in case["modules"]:
@@ -209,7 +227,7 @@ def write_model(case, seed, directory):
     tokenizer, tokenizer_config = TOKENIZERS[case["tokenizer"]]()
     (directory / "tokenizer.json").write_text(tokenizer.to_str(pretty=False))
     config = case["config"]
-    is_roberta = config["model_type"] in ("roberta", "xlm-roberta")
+    is_roberta = config["model_type"] in ("roberta", "xlm-roberta", "camembert", "mpnet")
     length = config["max_position_embeddings"] - (config["pad_token_id"] + 1 if is_roberta else 0)
     dump(directory / "tokenizer_config.json", {**tokenizer_config, "model_max_length": length})
     dtype = {"f32": "float32", "bf16": "bfloat16"}[case["dtype"]]

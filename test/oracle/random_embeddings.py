@@ -2,7 +2,7 @@
 writes them; `FAMILIES` has one function for each kind of model, and returns the values of a row of `embedding_cases`.
 """
 
-from embedding_cases import row
+from embedding_cases import SHARED, row
 from random_cases import ACTIVATIONS, EXPERT_INNER, INNER, Draw
 
 ENCODER_HEAD_DIMS = [8, 10, 14, 16, 20, 24, 32, 40, 64]
@@ -37,11 +37,11 @@ def embedder(draw, name, base, tokenizer, config, may_lack_modules=True):
               "stray": draw.chance(0.3), "package": draw.choice(PACKAGES)}
     if may_lack_modules and draw.chance(0.15):
         return row(name, base, tokenizer, **values)
-    modes = draw.sample(POOLING_MODES, 1 if draw.chance(0.8) else draw.pick(2, 3))
+    modes = [draw.choice(POOLING_MODES)]
     dense = []
     for _ in range(draw.pick(0, 0, 0, 1, 2)):
-        out = draw.pick(20, 31, 48, dense[-1][0] if dense else config["hidden_size"] * len(modes))
-        dense.append((out, draw.chance(0.6), draw.choice(DENSE_ACTIVATIONS), draw.chance(0.2)))
+        out = draw.pick(20, 31, 48, dense[-1][0] if dense else (config.get("dim") or config["hidden_size"]) * len(modes))
+        dense.append((out, draw.chance(0.6), draw.choice(DENSE_ACTIVATIONS)))
     prompts = draw.choice(PROMPTS)
     return row(name, base, tokenizer, modules=[modes[0] if len(modes) == 1 else modes, *["normalize"] * draw.chance(0.6)],
                dense=dense, legacy_pooling=draw.chance(0.5), prompts=prompts, dropout=draw.chance(0.15),
@@ -63,20 +63,31 @@ def encoder_sizes(draw):
 
 def bert_like(architecture, kind, tokenizer, pad):
     def make(draw, name):
-        is_bert = kind == "bert"
+        is_bert = kind in ("bert", "electra", "distilbert")
         is_score = architecture.endswith("Classification")
-        pad_token = draw.pick(pad, pad, 0, 3) if not is_bert else pad
+        vocab = draw.pick(300, 300, 309, 337)
+        pad_token = draw.pick(pad, 320) if vocab == 337 and not is_bert else pad  # no token of a text
         config = {
             **encoder_sizes(draw), "architectures": [architecture], "model_type": kind, "hidden_act": draw.choice(ACTIVATIONS),
             "layer_norm_eps": draw.pick(1e-12, 1e-5, 0.1), "pad_token_id": pad_token, "type_vocab_size": draw.pick(1, 2, 2, 3),
-            "max_position_embeddings": draw.pick(96, 130, 200) + (0 if is_bert else pad_token + 1), "vocab_size": draw.pick(300, 300, 309, 337),
+            "max_position_embeddings": draw.pick(96, 130, 200) + (0 if is_bert else pad_token + 1), "vocab_size": vocab,
             "bos_token_id": 0, "eos_token_id": 2,
         }
+        if kind == "electra":
+            config["embedding_size"] = config["hidden_size"]
+        if kind == "mpnet":
+            config["relative_attention_num_buckets"] = draw.pick(32, 32, 16, 10)
+        if kind == "distilbert":
+            names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
+                     "intermediate_size": "hidden_dim", "hidden_act": "activation"}
+            config = {names.get(key, key): value for key, value in config.items() if key not in ("layer_norm_eps", "type_vocab_size")}
+            config["activation"] = draw.pick("gelu", "relu")
+        plain = lambda case: {**case, "config": {key: value for key, value in case["config"].items() if kind != "distilbert" or key not in SHARED}}
         if is_score:
-            return reranker(draw, name, {}, tokenizer, config)
+            return plain(reranker(draw, name, {}, tokenizer, config))
         config["architectures"] = [draw.pick(architecture, architecture.replace("Model", "ForMaskedLM"))]
-        case = embedder(draw, name, {}, tokenizer, config)
-        names = draw.pick("plain", "prefix", "old") if is_bert else draw.pick("plain", "prefix")
+        case = plain(embedder(draw, name, {}, tokenizer, config))
+        names = draw.pick("plain", "prefix", "old") if kind == "bert" else draw.pick("plain", "prefix")
         return {**case, "prefix": names != "plain", "old_names": names == "old"}
 
     return make
@@ -107,6 +118,25 @@ def modernbert(architecture):
             return reranker(draw, name, {}, "wordpiece", config)
         config["architectures"] = [draw.pick(architecture, "ModernBertForMaskedLM")]
         return {**embedder(draw, name, {}, "wordpiece", config), "prefix": draw.chance(0.5)}
+
+    return make
+
+
+def nomic(draw, name):
+    config = {**encoder_sizes(draw), "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "pad_token_id": 0, "vocab_size": 300,
+              "max_position_embeddings": 128, "layer_norm_eps": draw.pick(1e-12, 0.1), "type_vocab_size": draw.pick(1, 2),
+              **draw.some(rope_theta=draw.pick(100.0, 10000.0))}
+    return embedder(draw, name, {}, "wordpiece", config)
+
+
+def eurobert(architecture):
+    def make(draw, name):
+        sizes = {key: value for key, value in decoder_sizes(draw).items() if key != "tie_word_embeddings"}
+        config = {**sizes, "architectures": [architecture], "model_type": "eurobert", "classifier_pooling": draw.pick("bos", "mean"),
+                  **draw.some(attention_bias=True, mlp_bias=True)}
+        if architecture.endswith("Classification"):
+            return reranker(draw, name, {}, "bpe", config)
+        return embedder(draw, name, {}, "bpe", config)
 
     return make
 
@@ -190,6 +220,17 @@ FAMILIES = {
     "roberta-rerank": bert_like("RobertaForSequenceClassification", "roberta", "unigram", 1),
     "xlmr": bert_like("XLMRobertaModel", "xlm-roberta", "unigram", 1),
     "xlmr-rerank": bert_like("XLMRobertaForSequenceClassification", "xlm-roberta", "unigram", 1),
+    "camembert": bert_like("CamembertModel", "camembert", "unigram", 1),
+    "camembert-rerank": bert_like("CamembertForSequenceClassification", "camembert", "unigram", 1),
+    "distilbert": bert_like("DistilBertModel", "distilbert", "wordpiece", 0),
+    "distilbert-rerank": bert_like("DistilBertForSequenceClassification", "distilbert", "wordpiece", 0),
+    "electra": bert_like("ElectraModel", "electra", "wordpiece", 0),
+    "electra-rerank": bert_like("ElectraForSequenceClassification", "electra", "wordpiece", 0),
+    "mpnet": bert_like("MPNetModel", "mpnet", "unigram", 1),
+    "mpnet-rerank": bert_like("MPNetForSequenceClassification", "mpnet", "unigram", 1),
+    "nomic": nomic,
+    "eurobert": eurobert("EuroBertModel"),
+    "eurobert-rerank": eurobert("EuroBertForSequenceClassification"),
     "modernbert": modernbert("ModernBertModel"),
     "modernbert-rerank": modernbert("ModernBertForSequenceClassification"),
     "embedding-gemma": embedding_gemma,

@@ -32,6 +32,7 @@ export const PREFIXES = [
   'bert.',
   'roberta.',
   'distilbert.',
+  'mpnet.',
   'electra.',
   '',
 ];

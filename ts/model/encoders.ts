@@ -34,6 +34,14 @@ const DISTILBERT_NAMES = {
   down_proj: 'ffn.lin2',
   mlp_out_norm: 'output_layer_norm',
 };
+const MPNET_NAMES = {
+  distance_biases: 'encoder.relative_attention_bias',
+  q_proj: 'attention.attn.q',
+  k_proj: 'attention.attn.k',
+  v_proj: 'attention.attn.v',
+  o_proj: 'attention.attn.o',
+  attention_out_norm: 'attention.LayerNorm',
+};
 const DISTILBERT_KEYS = {
   hidden_size: 'dim',
   num_attention_heads: 'n_heads',
@@ -156,6 +164,10 @@ interface BertRow {
   classifier: FamilyPooling;
   /** The positions begin after the padding token. */
   isRoberta?: boolean;
+  /** Default: true. */
+  hasTokenTypes?: boolean;
+  /** Rows of the table that attention adds to the scores. Default: none. */
+  numDistances?(config: JsonReader): number;
   names?: Readonly<Record<string, string>>;
   keys?: Readonly<Record<string, string>>;
   check?(config: JsonReader): void;
@@ -208,8 +220,9 @@ function bertSpec(config: JsonReader, row: BertRow): SpecChanges {
     embedding: {
       numPositions,
       positionOffset,
-      numTokenTypes: config.positiveInt('type_vocab_size', 2),
+      numTokenTypes: row.hasTokenTypes === false ? 0 : config.positiveInt('type_vocab_size', 2),
       hasNorm: true,
+      numDistances: row.numDistances?.(config) ?? 0,
     },
   };
 }
@@ -261,6 +274,7 @@ function nomicBert(): Family {
           positionOffset: 0,
           numTokenTypes: config.positiveInt('type_vocab_size', 2),
           hasNorm: true,
+          numDistances: 0,
         },
       };
     },
@@ -353,7 +367,7 @@ function modernBert(architecture: string, pooling: FamilyPooling): Family {
       normKind: 'layer',
       isCausal: false,
       tieWordEmbeddings: true,
-      embedding: { numPositions: 0, positionOffset: 0, numTokenTypes: 0, hasNorm: true },
+      embedding: { numPositions: 0, positionOffset: 0, numTokenTypes: 0, hasNorm: true, numDistances: 0 },
     }),
     pooling,
     names: MODERNBERT_NAMES,
@@ -394,6 +408,7 @@ export const ENCODERS: readonly Family[] = [
     architectures: ['DistilBertModel', 'DistilBertForSequenceClassification'],
     defaults: { vocabSize: 30522, numLayers: 6 },
     classifier: classifier('pre_classifier', 'classifier', 'relu'),
+    hasTokenTypes: false,
     names: DISTILBERT_NAMES,
     keys: DISTILBERT_KEYS,
   }),
@@ -403,6 +418,16 @@ export const ENCODERS: readonly Family[] = [
     defaults: { vocabSize: 30522, hiddenSize: 256, numHeads: 4, intermediateSize: 1024 },
     classifier: classifier('classifier.dense', 'classifier.out_proj', 'gelu'),
     check: checkElectra,
+  }),
+  ...bert({
+    modelType: 'mpnet',
+    architectures: ['MPNetModel', 'MPNetForSequenceClassification'],
+    defaults: { vocabSize: 30527 },
+    classifier: ROBERTA_CLASSIFIER,
+    isRoberta: true,
+    hasTokenTypes: false,
+    numDistances: (config) => config.positiveInt('relative_attention_num_buckets', 32),
+    names: MPNET_NAMES,
   }),
   nomicBert(),
   ...euroBert(),

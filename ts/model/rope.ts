@@ -98,7 +98,9 @@ function ropeOf(
 ): NativeRope {
   const type = readRopeType(parameters, config.string('model_type', ''));
   const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
-  const share = partial.positiveNumber('partial_rotary_factor', defaults.partialRotaryFactor ?? 1);
+  // MiniMax M2 states the dimensions themselves.
+  const turned = config.raw('rotary_dim') === undefined ? undefined : config.positiveInt('rotary_dim') / headDim;
+  const share = partial.positiveNumber('partial_rotary_factor', turned ?? defaults.partialRotaryFactor ?? 1);
   const rope =
     type === 'proportional'
       ? proportionalRope(parameters!, headDim, share, maxPositionEmbeddings)

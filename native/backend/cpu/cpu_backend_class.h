@@ -183,6 +183,10 @@ class CpuBackend final : public Backend {
   void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm);
   // out (n) = norm(x), or x when `norm` is null. Both have a multiple of 16 values.
   void norm_row(const float* x, const Vector* norm, int64_t n, float* out) const;
+  // Fills biases_ from the table, unless it holds them already.
+  void spread_biases(const Vector& table);
+  // Of a head, in biases_: distances from -max_model_len on, and the rest of the last tile.
+  int64_t bias_stride() const { return round_up(2 * int64_t{model_.max_model_len} + kKvTile, 16); }
   // hidden = norm(hidden).
   void norm_hidden(const Vector& norm);
   // Adds a row to the sum of its sequence, in the way of the model's pooling.
@@ -249,6 +253,8 @@ class CpuBackend final : public Backend {
   HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
   HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
   HugeBuffer pooled_;            // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  HugeBuffer biases_;            // (num_heads, bias_stride) added to the scores, by distance
+  const Vector* biases_of_ = nullptr;  // the table that biases_ was filled from
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads
   HugeBuffer per_layer_inputs_;  // (max_num_tokens, per_layer_stride_)

@@ -7,6 +7,21 @@
 #include "native/base/check.h"
 
 namespace capstan {
+namespace {
+
+// The row of a distance, as T5 has it: a half of the table for the keys after the query, and in each half a row for each
+// of the smallest distances, then rows whose width grows to 128 tokens by its logarithm.
+int distance_row(int64_t distance, int num_rows) {
+  constexpr float kFurthest = 128;
+  const int half = num_rows / 2, exact = half / 2;
+  const int first = distance > 0 ? half : 0;
+  const auto size = static_cast<float>(std::abs(distance)), start = static_cast<float>(exact);
+  if (size < start) return first + static_cast<int>(size);
+  const float share = std::log(size / start) / static_cast<float>(std::log(double{kFurthest} / exact));
+  return first + std::min(half - 1, exact + static_cast<int>(share * static_cast<float>(half - exact)));
+}
+
+}  // namespace
 
 void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* out) const {
   const float* weight = values_of(norm);
@@ -30,7 +45,20 @@ void CpuBackend::norm_hidden(const Vector& norm) {
   });
 }
 
+void CpuBackend::spread_biases(const Vector& table) {
+  if (biases_of_ == &table) return;
+  const int64_t stride = bias_stride(), length = model_.max_model_len;
+  for (int head = 0; head < model_.num_heads; ++head)
+    for (int64_t i = 0; i < stride; ++i) {
+      const int64_t row = distance_row(std::min(i, 2 * length) - length, model_.embedding.num_distances);
+      biases_.as<float>()[head * stride + i] =
+          kLog2E * values_of(&table)[row * model_.total_heads + model_.head_begin + head];
+    }
+  biases_of_ = &table;
+}
+
 void CpuBackend::add_embeddings(const EmbeddingWeights& weights) {
+  if (weights.distances != nullptr) spread_biases(*weights.distances);
   const int64_t size = model_.hidden_size;
   const float* positions = values_of(weights.positions.get());
   const float* types = values_of(weights.token_types.get());
