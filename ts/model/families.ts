@@ -10,7 +10,7 @@ import {
   smollm3Attention,
 } from './attention-layers';
 import { ENCODERS } from './encoders';
-import type { ExpertTensors, Family, FamilyDefaults, ModelFeatures, SpecChanges } from './family';
+import type { Family, FamilyDefaults, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
 import {
   AFTER_ONLY,

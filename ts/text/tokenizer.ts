@@ -167,10 +167,9 @@ async function hasLowerCase(modelDir: string): Promise<boolean> {
 }
 
 /** Adds the normalizer that sentence-transformers adds. */
-function withLowerCase(tokenizer: JsonObject): JsonObject {
-  const { normalizer } = tokenizer;
-  const own = normalizer ?? undefined;
-  const list: unknown[] = Array.isArray(own?.normalizers) ? own.normalizers : [own].filter((one) => one !== undefined);
+function withLowerCase({ normalizer, ...tokenizer }: JsonObject): JsonObject {
+  const own = (normalizer ?? {}) as JsonObject;
+  const list: readonly unknown[] = Array.isArray(own.normalizers) ? own.normalizers : [own].filter(({ type }) => type);
   return { ...tokenizer, normalizer: { type: 'Sequence', normalizers: [{ type: 'Lowercase' }, ...list] } };
 }
 
