@@ -384,4 +384,11 @@ CASES = [
                 "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5, "sliding_window": 23, "max_window_layers": 1}),
     row("minimax-m2-f16", "minimax_m2", ["experts"], model_type="minimax_m2", dtype="f16", kv=2, head_dim=16, inner=20, vocab=263,
         config={"num_local_experts": 4, "num_experts_per_tok": 4, "rotary_dim": 8}),
+    # The text of models of text with images.
+    row("qwen3-vl-f16", "qwen3_vl", ["gqa"], model_type="qwen3", dtype="f16", hidden=36, kv=2, head_dim=16, inner=52, vocab=263,
+        outer={"model_type": "qwen3_vl", "architecture": "Qwen3VLForConditionalGeneration"},
+        rope={"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True}),
+    row("qwen25-vl-f16", "qwen2_5_vl", ["gqa"], model_type="qwen2", dtype="f16", hidden=64, kv=2, inner=52, vocab=263, spelling="type",
+        outer={"model_type": "qwen2_5_vl", "architecture": "Qwen2_5_VLForConditionalGeneration"},
+        rope={"rope_type": "mrope", "mrope_section": [4, 2, 2]}),
 ]

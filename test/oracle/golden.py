@@ -113,6 +113,8 @@ def config_json(case):
 def outer_config(case, text_config):
     """The config of a model of text with images. Its image part is never loaded."""
     text_config.pop("architectures")
+    if case["outer"]["model_type"] in PLAIN_TEXT:
+        text_config["model_type"] = f"{case['outer']['model_type']}_text"
     vision = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": case["hidden"]}
     return {
         "architectures": [case["outer"]["architecture"]],
@@ -142,11 +144,27 @@ def recurrent_parameter(name, noise):
     return None
 
 
+# Models of text with images whose text part has no class with a head.
+PLAIN_TEXT = {"qwen3_vl": "qwen3", "qwen2_5_vl": "qwen2"}
+
+
+def text_class_config(case, config):
+    """The config of a class whose parameters are those of the text model."""
+    if case["outer"] is None:
+        return config
+    text = config.get_text_config()
+    plain = PLAIN_TEXT.get(case["outer"]["model_type"])
+    if plain is None:
+        return text
+    values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "rope_parameters", "architectures")}
+    return AutoConfig.for_model(plain, **values, tie_word_embeddings=case["tied"])
+
+
 def random_weights(case, config, generator):
     """Tensors by name, in the file's type. The scales give margins near 0.5 (a tied embedding is the head, and scaled as one); the library's own
     initialisation gives flat logits that hide faults."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config if case["outer"] is None else config.get_text_config())
+        model = AutoModelForCausalLM.from_config(text_class_config(case, config))
     weights = {}
     stored = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(STORED_BUFFERS)]
     for name, parameter in [*model.named_parameters(), *stored]:
@@ -260,7 +278,7 @@ def load_judge(case, directory):
     if case["name"].startswith("random-"):
         implementations["experts_implementation"] = "eager"  # the others refuse odd sizes and float64
     outer = case["outer"] and case["outer"]["model_type"]
-    loader = AutoModelForImageTextToText if outer == "mistral3" else AutoModelForCausalLM
+    loader = AutoModelForImageTextToText if outer in ("mistral3", *PLAIN_TEXT) else AutoModelForCausalLM
     model = loader.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
     if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])

@@ -1,6 +1,6 @@
 /** Decoders that differ from those of `families.ts` in sizes, names and switches only. */
 import { CapstanError } from '../errors';
-import { alternating, everyLayer, readWindow, windowsFrom } from './attention-layers';
+import { alternating, everyLayer, qwenAttention, readWindow, windowsFrom } from './attention-layers';
 import type { Family } from './family';
 import {
   AFTER_ONLY,
@@ -318,7 +318,47 @@ export const OTHER_DECODERS: readonly Family[] = [
     changes: () => ({ qkNorm: 'all_heads' }),
     moe: miniMaxM2Moe,
   },
+  qwen2Vl('qwen2_vl_text', 'Qwen2VLForConditionalGeneration'),
+  qwen2Vl('qwen2_5_vl_text', 'Qwen2_5_VLForConditionalGeneration'),
+  {
+    modelType: 'qwen3_vl_text',
+    architecture: 'Qwen3VLForConditionalGeneration',
+    defaults: {
+      vocabSize: 151936,
+      intermediateSize: 22016,
+      numKvHeads: 32,
+      headDim: 128,
+      maxPositionEmbeddings: 128_000,
+      ropeTheta: 500_000,
+      eosTokenId: null,
+    },
+    features: attentionBias,
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    changes: () => ({ qkNorm: 'head' }),
+  },
 ];
+
+/** The text part of Qwen2-VL and Qwen2.5-VL. */
+function qwen2Vl(modelType: string, architecture: string): Family {
+  return {
+    modelType,
+    architecture,
+    defaults: {
+      hiddenSize: 8192,
+      numLayers: 80,
+      numHeads: 64,
+      vocabSize: 152064,
+      intermediateSize: 29568,
+      numKvHeads: 8,
+      rmsNormEps: 1e-5,
+      maxPositionEmbeddings: 32768,
+      ropeTheta: 1e6,
+      eosTokenId: 151645,
+    },
+    features: () => ({ ...NO_BIASES, qkvBias: true }),
+    attention: qwenAttention,
+  };
+}
 
 function demandFalse(config: JsonReader, key: string): void {
   if (config.boolean(key, false))

@@ -132,6 +132,8 @@ function readRopeType(parameters: JsonReader | undefined, modelType: string): (t
   const name = parameters.string('rope_type', parameters.string('type', 'default'));
   // Earlier configs of Phi-3 call LongRoPE so.
   if (modelType === 'phi3' && (name === 'su' || name === 'yarn')) return 'longrope';
+  // Positions in images have several dimensions. Those of texts are the same in each.
+  if (name === 'mrope') return 'default';
   const type = ROPE_TYPES.find((candidate) => candidate === name);
   if (type === undefined)
     throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);
