@@ -157,7 +157,7 @@ def text_class_config(case, config):
     if plain is None:
         return text
     values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "rope_parameters", "architectures")}
-    return AutoConfig.for_model(plain, **values, tie_word_embeddings=case["tied"])
+    return AutoConfig.for_model(plain, **{**values, "tie_word_embeddings": case["tied"]})
 
 
 def random_weights(case, config, generator):

@@ -49,7 +49,7 @@ def embedder(draw, name, base, tokenizer, config, may_lack_modules=True):
 
 
 def reranker(draw, name, base, tokenizer, config):
-    config = {**config, **LABELS, **draw.choice(SCORE_ACTIVATIONS), **draw.some(problem_type=draw.pick("regression", "single_label_classification"))}
+    config = {**config, **LABELS, **draw.choice(SCORE_ACTIVATIONS), **draw.some(problem_type="regression")}
     return row(name, base, tokenizer, config=config, task="score", dtype=draw.pick("f32", "f32", "bf16"), shards=draw.pick(1, 1, 3),
                stray=draw.chance(0.3))
 
