@@ -232,7 +232,10 @@ export interface NativeEmbedding {
 
 /** What a model returns in place of text. */
 export interface NativePooling {
-  /** The hidden states that count: that of one token, or all: their mean, largest values, mean weighted by position, or sum over √count. */
+  /**
+   * The hidden states that count: that of one token, or those of all. `weighted_mean`: a token weighs as much as its
+   * position, from 1. `root_mean`: the sum divided by the square root of the number of tokens.
+   */
   kind: 'last' | 'mean' | 'first' | 'max' | 'weighted_mean' | 'root_mean';
   /** Layers that turn the pooled hidden state into the result. */
   head: NativeHeadLayer[];

@@ -464,8 +464,8 @@ class Backend {
   // `rows` need not.
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
 
-  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / divisor). `norm` is null for a model
-  // without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
+  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / divisor). `norm` is null for a
+  // model without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
   virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
 
   // The MTP head. All three throw kUnsupportedModel on a device without it.

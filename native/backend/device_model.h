@@ -96,9 +96,9 @@ struct EmbeddingShape {
   bool is_plain() const { return num_positions == 0 && num_token_types == 0 && !has_norm && num_distances == 0; }
 };
 
-// Which hidden states of a sequence give its result. kNone: the model generates text. kMax: the largest of each feature.
-// kWeightedMean: a mean in which a token weighs as much as its position, from 1. kRootMean: the sum divided by the square
-// root of the number of tokens.
+// Which hidden states of a sequence give its result. kNone: the model generates text. kMax: the largest of each
+// feature. kWeightedMean: a mean in which a token weighs as much as its position, from 1. kRootMean: the sum divided by
+// the square root of the number of tokens.
 enum class Pooling : uint8_t { kNone, kLast, kMean, kFirst, kMax, kWeightedMean, kRootMean };
 
 constexpr int kMaxTopK = 64;  // experts of a token

@@ -18,7 +18,7 @@ MODERNBERT = {
 }
 CAMEMBERT = {**XLMR, "architectures": ["CamembertModel"], "model_type": "camembert"}
 ELECTRA = {**BERT, "architectures": ["ElectraModel"], "model_type": "electra", "embedding_size": 32}
-# Its sizes have names of its own.
+# The names of its sizes differ from those of BERT.
 DISTILBERT = {
     "architectures": ["DistilBertModel"], "model_type": "distilbert", "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64,
     "activation": "gelu", "max_position_embeddings": 96, "pad_token_id": 0,

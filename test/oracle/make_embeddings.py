@@ -236,7 +236,7 @@ def write_model(case, seed, directory):
     write_modules(case, directory, generator)
 
 
-MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
+MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "eager"}
 
 
 def numbers(array):

@@ -154,7 +154,7 @@ function readNumLabels(config: JsonReader): number {
   return count;
 }
 
-/** What a relative of BERT has of its own. */
+/** What differs between BERT and its relatives. */
 interface BertRow {
   modelType: string;
   /** Of the model and of its classifier. */

@@ -1,4 +1,4 @@
-/** Files beside config.json that describe a quantization. Most checkpoints have `quantization_config` in config.json. */
+/** Files that describe a quantization. Most checkpoints have `quantization_config` in config.json instead. */
 import type { JsonObject } from './json-file';
 import { readJsonFile } from './json-file';
 

@@ -284,8 +284,8 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.soft_cap = model_.attention_soft_cap * kLog2E;
   if (model_.embedding.num_distances > 0) {
     args.bias_stride = bias_stride();
-    args.biases = biases_.as<float>() + (item.kv_head * heads_per_kv + item.first_head) * args.bias_stride +
-                  model_.max_model_len;
+    args.biases =
+        biases_.as<float>() + (item.kv_head * heads_per_kv + item.first_head) * args.bias_stride + model_.max_model_len;
   }
   if (sinks != nullptr) args.sinks = values_of(sinks) + item.kv_head * heads_per_kv + item.first_head;
   args.kv_head = item.kv_head;

@@ -245,15 +245,15 @@ class CpuBackend final : public Backend {
   std::vector<KvLayout> kv_layouts_;  // by KV group
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, pooled_stride_ = 0;
 
-  std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
-  HugeBuffer qkv_;               // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
-  HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer pooled_;            // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
-  HugeBuffer biases_;            // (num_heads, bias_stride) added to the scores, by distance
+  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer pooled_;           // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  HugeBuffer biases_;           // (num_heads, bias_stride) added to the scores, by distance
   const Vector* biases_of_ = nullptr;  // the table that biases_ was filled from
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads

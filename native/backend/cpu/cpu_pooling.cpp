@@ -9,8 +9,8 @@
 namespace capstan {
 namespace {
 
-// The row of a distance, as T5 has it: a half of the table for the keys after the query, and in each half a row for each
-// of the smallest distances, then rows whose width grows to 128 tokens by its logarithm.
+// The row of a distance, as T5 has it: a half of the table for the keys after the query, and in each half a row for
+// each of the smallest distances, then rows whose width grows to 128 tokens by its logarithm.
 int distance_row(int64_t distance, int num_rows) {
   constexpr float kFurthest = 128;
   const int half = num_rows / 2, exact = half / 2;
