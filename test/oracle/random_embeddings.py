@@ -66,7 +66,7 @@ def bert_like(architecture, kind, tokenizer, pad):
         is_bert = kind in ("bert", "electra", "distilbert")
         is_score = architecture.endswith("Classification")
         vocab = draw.pick(300, 300, 309, 337)
-        pad_token = draw.pick(pad, 320) if vocab == 337 and not is_bert else pad  # no token of a text
+        pad_token = draw.pick(pad, 320) if vocab == 337 and kind in ("roberta", "xlm-roberta", "camembert") else pad  # no token of a text
         config = {
             **encoder_sizes(draw), "architectures": [architecture], "model_type": kind, "hidden_act": draw.choice(ACTIVATIONS),
             "layer_norm_eps": draw.pick(1e-12, 1e-5, 0.1), "pad_token_id": pad_token, "type_vocab_size": draw.pick(1, 2, 2, 3),
@@ -76,7 +76,7 @@ def bert_like(architecture, kind, tokenizer, pad):
         if kind == "electra":
             config["embedding_size"] = config["hidden_size"]
         if kind == "mpnet":
-            config["relative_attention_num_buckets"] = draw.pick(32, 32, 16, 10)
+            config["relative_attention_num_buckets"] = 32
         if kind == "distilbert":
             names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
                      "intermediate_size": "hidden_dim", "hidden_act": "activation"}

@@ -6,6 +6,7 @@ Needs compressed-tensors besides requirements.txt. `compare.ts` compares them.
 """
 
 import argparse
+import math
 import re
 from pathlib import Path
 
@@ -135,7 +136,8 @@ def draw_case(draw, family, method, index):
     """Returns a case, its quantization_config and a function that quantizes a tensor."""
     case = random_case(draw, family, index)
     # As few quantized checkpoints: in their native names, with the sizes of the table.
-    size = {"hidden": draw.pick(64, 128) if case["hidden"] % 32 and case["head_dim"] else case["hidden"]}
+    is_free = case["head_dim"] and family not in ("helium", "granitemoehybrid")
+    size = {"hidden": math.lcm(32, case["heads"]) * draw.pick(1, 2)} if is_free else {}
     features = [name for name in case["features"] if name not in ("memory-names", "hub-prefix", "head-only", "other-head", "stored-head")]
     case = {**case, **size, "outer": None, "features": features, "config": {**case["config"], **all_experts(case["config"])},
             "name": f"random-{index:02d}-{family}-{method}"}

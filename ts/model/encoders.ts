@@ -162,8 +162,8 @@ interface BertRow {
   defaults: Partial<FamilyDefaults> & Pick<FamilyDefaults, 'vocabSize'>;
   /** The layers of the classifier. */
   classifier: FamilyPooling;
-  /** The positions begin after the padding token. */
-  isRoberta?: boolean;
+  /** The row of the first position. Default: 0. */
+  positionOffset?(this: void, config: JsonReader): number;
   /** Default: true. */
   hasTokenTypes?: boolean;
   /** Rows of the table that attention adds to the scores. Default: none. */
@@ -205,7 +205,7 @@ function bertSpec(config: JsonReader, row: BertRow): SpecChanges {
   if (kind !== 'absolute') throw config.mismatch('position_embedding_type', 'absolute', kind);
   if (config.boolean('is_decoder', false)) throw config.mismatch('is_decoder', 'false', true);
   const numPositions = config.positiveInt('max_position_embeddings', 512);
-  const positionOffset = row.isRoberta ? config.nonNegativeInt('pad_token_id', 1) + 1 : 0;
+  const positionOffset = row.positionOffset?.(config) ?? 0;
   if (numPositions <= positionOffset)
     throw config.mismatch('max_position_embeddings', `more than ${positionOffset}, the first position`, numPositions);
   return {
@@ -225,6 +225,18 @@ function bertSpec(config: JsonReader, row: BertRow): SpecChanges {
       numDistances: row.numDistances?.(config) ?? 0,
     },
   };
+}
+
+/** Positions begin after the padding token. */
+function afterPadding(config: JsonReader): number {
+  return config.nonNegativeInt('pad_token_id', 1) + 1;
+}
+
+/** Its class computes with 32 distances, and with the padding token 1. */
+function mpnetDistances(config: JsonReader): number {
+  const count = config.positiveInt('relative_attention_num_buckets', 32);
+  if (count !== 32) throw config.mismatch('relative_attention_num_buckets', '32', count);
+  return count;
 }
 
 function checkElectra(config: JsonReader): void {
@@ -387,21 +399,21 @@ export const ENCODERS: readonly Family[] = [
     architectures: ['RobertaModel', 'RobertaForSequenceClassification'],
     defaults: { vocabSize: 50265 },
     classifier: ROBERTA_CLASSIFIER,
-    isRoberta: true,
+    positionOffset: afterPadding,
   }),
   ...bert({
     modelType: 'xlm-roberta',
     architectures: ['XLMRobertaModel', 'XLMRobertaForSequenceClassification'],
     defaults: { vocabSize: 30522 },
     classifier: ROBERTA_CLASSIFIER,
-    isRoberta: true,
+    positionOffset: afterPadding,
   }),
   ...bert({
     modelType: 'camembert',
     architectures: ['CamembertModel', 'CamembertForSequenceClassification'],
     defaults: { vocabSize: 30522 },
     classifier: ROBERTA_CLASSIFIER,
-    isRoberta: true,
+    positionOffset: afterPadding,
   }),
   ...bert({
     modelType: 'distilbert',
@@ -424,9 +436,9 @@ export const ENCODERS: readonly Family[] = [
     architectures: ['MPNetModel', 'MPNetForSequenceClassification'],
     defaults: { vocabSize: 30527 },
     classifier: ROBERTA_CLASSIFIER,
-    isRoberta: true,
+    positionOffset: () => 2,
     hasTokenTypes: false,
-    numDistances: (config) => config.positiveInt('relative_attention_num_buckets', 32),
+    numDistances: mpnetDistances,
     names: MPNET_NAMES,
   }),
   nomicBert(),
