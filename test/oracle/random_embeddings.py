@@ -69,7 +69,7 @@ def bert_like(architecture, kind, tokenizer, pad):
         pad_token = draw.pick(pad, 320) if vocab == 337 and kind in ("roberta", "xlm-roberta", "camembert") else pad  # no token of a text
         config = {
             **encoder_sizes(draw), "architectures": [architecture], "model_type": kind, "hidden_act": draw.choice(ACTIVATIONS),
-            "layer_norm_eps": draw.pick(1e-12, 1e-5, 0.1), "pad_token_id": pad_token, "type_vocab_size": draw.pick(1, 2, 2, 3),
+            "layer_norm_eps": draw.pick(1e-12, 1e-5, 0.1), "pad_token_id": pad_token, "type_vocab_size": draw.pick(2, 3) if is_bert and is_score else draw.pick(1, 2, 3),
             "max_position_embeddings": draw.pick(96, 130, 200) + (0 if is_bert else pad_token + 1), "vocab_size": vocab,
             "bos_token_id": 0, "eos_token_id": 2,
         }
