@@ -18,8 +18,8 @@ from quantized_formats import awq, compressed, fp8, gptq
 from random_cases import FAMILIES, Draw, random_case
 
 # Most formats need such sizes. Layers of other sizes keep 16 bits.
-random_cases.INNER[:] = [96, 128, 160, 224, 320]
-random_cases.EXPERT_INNER[:] = [32, 64, 96]
+random_cases.INNER[:] = [96, 128, 192, 256]
+random_cases.EXPERT_INNER[:] = [32, 64, 128]
 random_cases.HEAD_DIMS[:] = [16, 32, 64, 128]
 LINEAR = re.compile(r"(_proj|\.w[123]|in_proj_\w+|\.(q|k|v|o)|dense)\.weight$|^lm_head\.weight$")
 
@@ -29,7 +29,7 @@ def fits(weight, rows, cols):
 
 
 def group_sizes(draw):
-    return draw.pick(32, 64, 128, -1)
+    return draw.pick(32, 32, 64, 128, -1)
 
 
 def group_fits(weight, size):
