@@ -188,7 +188,11 @@ test.each<[string, Record<string, unknown>, RegExp]>([
     { quant_method: 'modelopt', quant_algo: 'NVFP4' },
     /quant_algo: expected FP8, got NVFP4 \(NVFP4 is not supported yet\)/,
   ],
-  ['another NVFP4', { quant_method: 'nvfp4' }, /quant_method: expected one of awq, .* got nvfp4 \(NVFP4 is not supported yet\)/],
+  [
+    'another NVFP4',
+    { quant_method: 'nvfp4' },
+    /quant_method: expected one of awq, .* got nvfp4 \(NVFP4 is not supported yet\)/,
+  ],
   [
     'a packing of AutoRound',
     { quant_method: 'auto-round', bits: 4, packing_format: 'auto_round:exllamav2' },
