@@ -2,7 +2,7 @@ import type { Capacity, DataSource, Image } from '../../api/objects';
 import type { PageList, Resource } from '../api/resource';
 import { formatCores, formatMegabytes } from '../format/numbers';
 import { neutralise } from '../format/neutral';
-import { serviceText, t } from '../i18n';
+import { locale, serviceText, t } from '../i18n';
 import { CodeField } from '../ui/code-field';
 import { Choices, SelectField, TextField } from '../ui/field';
 import { Card } from '../ui/page';
