@@ -7,6 +7,7 @@ import { Worker } from 'node:worker_threads';
 import LibsqlDatabase from 'libsql';
 import pg from 'pg';
 import { Access, type AccessOptions } from '../../../server/access/access';
+import type { CheckTarget } from '../../../server/access/check/check';
 import { displayKey, generateKey } from '../../../server/base/key-format';
 import type { DatabaseLocation } from '../../../server/access/store/location';
 import type { Granted } from '../../../server/access/check/outcome';
@@ -33,8 +34,8 @@ async function open(options: AccessOptions): Promise<Access> {
   return access;
 }
 
-async function status(access: Access, key: string): Promise<number> {
-  const outcome = await access.check(bearer(key));
+async function status(access: Access, key: string, target?: CheckTarget): Promise<number> {
+  const outcome = await access.check(bearer(key), target);
   return outcome.ok ? 200 : outcome.status;
 }
 
@@ -329,18 +330,19 @@ describe('staleness', () => {
     const store = await openStore(await BACKENDS[0].make());
     const normal = await open({ store, pollMs: 1_000_000, monotonicMs: monotonic.now });
     const patient = await open({ store, pollMs: 1_000_000, monotonicMs: monotonic.now, maxStalenessMs: 10_000_000 });
-    const { secret } = await normal.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    const { secret, key } = await normal.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    const target = { id: 'dep_chat', ownerId: key.owner.id };
     await patient.sync();
-    expect(await status(patient, secret)).toBe(200);
+    expect(await status(patient, secret, target)).toBe(200);
     monotonic.advance(60_000);
-    expect(await status(normal, secret)).toBe(200);
+    expect(await status(normal, secret, target)).toBe(200);
     monotonic.advance(1);
-    expect(await status(normal, secret)).toBe(503);
-    expect(await status(patient, secret)).toBe(200);
+    expect(await status(normal, secret, target)).toBe(503);
+    expect(await status(patient, secret, target)).toBe(200);
     monotonic.advance(240_000);
-    expect(await status(patient, secret)).toBe(503);
+    expect(await status(patient, secret, target)).toBe(503);
     await normal.sync();
-    expect(await status(normal, secret)).toBe(200);
+    expect(await status(normal, secret, target)).toBe(200);
   });
 });
 
