@@ -89,7 +89,7 @@ async function prefixCacheOf(
   return { deploymentId, maxMb, sharedMb: await largestCacheMb(db, deploymentId), maxReplicas };
 }
 
-/** Returns the largest limit of the versions whose replicas use the prefix cache of a deployment, or have just used it. */
+/** Returns the largest limit of the versions whose replicas share the prefix cache of a deployment. */
 async function largestCacheMb(db: StoreContext['db'], deploymentId: string): Promise<number> {
   const rows = await db
     .selectFrom('deployment_versions as versions')

@@ -44,10 +44,10 @@ test.each([
   ...(['L0', 'L1', 'L2'] as const).flatMap((level) =>
     [
       [],
-      [{ address: '127.0.0.1', port: 80 }],
+      [{ address: '127.0.0.1', port: 80, inode: '1' }],
       [
-        { address: '0.0.0.0', port: 3000 },
-        { address: '0.0.0.0', port: 3001 },
+        { address: '0.0.0.0', port: 3000, inode: '1' },
+        { address: '0.0.0.0', port: 3001, inode: '2' },
       ],
     ].map((listeners) => checkListeners(listeners, level, '127.0.0.9', 80)?.message ?? ''),
   ),
