@@ -224,14 +224,19 @@ export interface NativeEmbedding {
   /** The row of the first position. */
   positionOffset: number;
   numTokenTypes: number;
+  /** Rows of the table that attention adds to the scores, by distance; 0: none. */
+  numDistances: number;
   /** The sum has the norm `embed_norm`. */
   hasNorm: boolean;
 }
 
 /** What a model returns in place of text. */
 export interface NativePooling {
-  /** The hidden states that count: of the last token, the mean of all, or of the first token. */
-  kind: 'last' | 'mean' | 'first';
+  /**
+   * The hidden states that count: that of one token, or those of all. `weighted_mean`: a token weighs as much as its
+   * position, from 1. `root_mean`: the sum divided by the square root of the number of tokens.
+   */
+  kind: 'last' | 'mean' | 'first' | 'max' | 'weighted_mean' | 'root_mean';
   /** Layers that turn the pooled hidden state into the result. */
   head: NativeHeadLayer[];
 }

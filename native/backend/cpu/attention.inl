@@ -239,6 +239,17 @@ void store_result(const AttentionArgs& args, const RowStates& total) {
   }
 }
 
+// Adds the biases of distances to the scores of a tile. Also those of keys that a row does not see.
+inline void add_biases(const AttentionArgs& args, int first_row, int rows, int tile, float* scores) {
+  for (int r = 0; r < rows; ++r) {
+    const int position = args.first_position + (first_row + r) / args.num_heads;
+    const float* biases = args.biases + (first_row + r) % args.num_heads * args.bias_stride + tile - position;
+    float* row = scores + r * kKvTile;
+    for (int i = 0; i < kKvTile; i += 16)
+      vec_store(row + i, vec_add(vec_load(row + i), vec_load(biases + i)));
+  }
+}
+
 // Computes the states of one chunk.
 template <class S>
 void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, float* weights, float* sums,
@@ -287,12 +298,14 @@ void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, floa
         float scales[kTileRows];
         score_code_rows(count, q_words, q.scales + row, steps, groups, ahead_of_scores, group_begin, group_end,
                         weights);
+        if (args.biases != nullptr) add_biases(args, row, count, tile, weights);
         softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
         weights_to_codes(count, ranges, groups, v_dim, weights, scales);
         value_code_rows(count, reinterpret_cast<const uint32_t*>(weights), scales, group_begin, group_end, groups,
                         ahead_of_values, v_dim, out);
       } else {
         score_rows<S>(count, q_words, steps, groups, ahead_of_scores, group_begin, group_end, weights);
+        if (args.biases != nullptr) add_biases(args, row, count, tile, weights);
         softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
         add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups, ahead_of_values, v_dim, out);
       }

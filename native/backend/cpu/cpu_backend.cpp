@@ -282,6 +282,11 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.end_chunk = item.end_chunk;
   args.has_bf16_products = has_bf16_acts_;
   args.soft_cap = model_.attention_soft_cap * kLog2E;
+  if (model_.embedding.num_distances > 0) {
+    args.bias_stride = bias_stride();
+    args.biases =
+        biases_.as<float>() + (item.kv_head * heads_per_kv + item.first_head) * args.bias_stride + model_.max_model_len;
+  }
   if (sinks != nullptr) args.sinks = values_of(sinks) + item.kv_head * heads_per_kv + item.first_head;
   args.kv_head = item.kv_head;
   const KvGroupInput& group = step_.kv_groups[kv_group(layer)];

@@ -183,8 +183,14 @@ class CpuBackend final : public Backend {
   void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm);
   // out (n) = norm(x), or x when `norm` is null. Both have a multiple of 16 values.
   void norm_row(const float* x, const Vector* norm, int64_t n, float* out) const;
+  // Fills biases_ from the table, unless it holds them already.
+  void spread_biases(const Vector& table);
+  // Of a head, in biases_: distances from -max_model_len on, and the rest of the last tile.
+  int64_t bias_stride() const { return round_up(2 * int64_t{model_.max_model_len} + kKvTile, 16); }
   // hidden = norm(hidden).
   void norm_hidden(const Vector& norm);
+  // Adds a row to the sum of its sequence, in the way of the model's pooling.
+  void add_to_pool(const float* row, int weight, std::span<float> sum) const;
   // pooled rows [0, num_rows) = head(them).
   void run_head(std::span<const HeadLayer> head, int64_t num_rows);
   // hidden += scale · norm(sum of all ranks' partial_ + update + bias).
@@ -239,14 +245,16 @@ class CpuBackend final : public Backend {
   std::vector<KvLayout> kv_layouts_;  // by KV group
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, pooled_stride_ = 0;
 
-  std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
-  HugeBuffer qkv_;               // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
-  HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer pooled_;            // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer pooled_;           // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  HugeBuffer biases_;           // (num_heads, bias_stride) added to the scores, by distance
+  const Vector* biases_of_ = nullptr;  // the table that biases_ was filled from
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads
   HugeBuffer per_layer_inputs_;  // (max_num_tokens, per_layer_stride_)
