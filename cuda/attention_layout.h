@@ -8,14 +8,22 @@
 
 namespace capstan::cuda {
 
-constexpr int kGroupRows = 64;             // rows of a warpgroup
-constexpr int kWideRows = 2 * kGroupRows;  // rows of a block
+constexpr int kGroupRows = 64;  // rows of a warpgroup
 constexpr int kTileKeys = 64;
 constexpr int kCopyWarps = 4;
-constexpr int kAttentionStages = 5;
+constexpr int kMaxAttentionStages = 5;
+
+// D = key_dim / 32. The two warpgroups of a block have different rows. The registers of one cannot hold the outputs of
+// a large head: then both have the same rows, and each has half of the dimensions of the values.
+CAPSTAN_BOTH constexpr bool splits_dims(int d) {
+  return d > 4;
+}
+CAPSTAN_BOTH constexpr int wide_rows(int d) {  // of a block
+  return splits_dims(d) ? kGroupRows : 2 * kGroupRows;
+}
 
 // ---- shared memory
-// Keys and values are operands with swizzled rows of 128 bytes (wgmma_layout.h). D = head_dim / 32, rounded up.
+// Keys and values are operands with swizzled rows of 128 bytes (wgmma_layout.h).
 // A row of keys holds 64 dimensions; more dimensions are split into panels. The dimensions have the cache's order,
 // which permutes each group of 32, and queries are permuted the same way.
 // A row of values (one dimension) holds 64 keys, also in the cache's order. The rows of keys have that order too, so
@@ -28,9 +36,14 @@ CAPSTAN_BOTH constexpr int key_tile_bytes(int d) {
 CAPSTAN_BOTH constexpr int attention_stage_bytes(int d) {
   return key_tile_bytes(d) + d * 32 * kSwizzledRow;
 }
+constexpr int kHopperSharedBytes = 232448;  // most per block
+CAPSTAN_BOTH constexpr int attention_stages(int d) {
+  const int fits = (kHopperSharedBytes - kSwizzleAtom) / (attention_stage_bytes(d) + 16);
+  return fits < kMaxAttentionStages ? fits : kMaxAttentionStages;
+}
 // Includes the alignment to a swizzle atom and two mbarriers per stage.
 CAPSTAN_BOTH constexpr int attention_shared_bytes(int d) {
-  return kSwizzleAtom + kAttentionStages * (attention_stage_bytes(d) + 16);
+  return kSwizzleAtom + attention_stages(d) * (attention_stage_bytes(d) + 16);
 }
 
 // The key, within the tile, of column c of the scores.

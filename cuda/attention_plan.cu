@@ -21,14 +21,14 @@ void add_tiles(size_t seq, int num_rows, int rows_of_tile, std::vector<Attention
 }  // namespace
 
 void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t> context_lens, int group,
-                    int num_kv_heads, int multiprocessors, AttentionPlan& plan) {
+                    int num_kv_heads, const WideTiles& wide, AttentionPlan& plan) {
   const auto rows_of = [&](size_t seq) { return (cu_seqlens[seq + 1] - cu_seqlens[seq]) * group; };
   const size_t num_seqs = context_lens.size();
   plan.wide_tiles.clear();
-  for (size_t seq = 0; multiprocessors > 0 && seq < num_seqs; ++seq)
-    if (is_wide(rows_of(seq))) add_tiles(seq, rows_of(seq), kWideRows, plan.wide_tiles);
+  for (size_t seq = 0; wide.multiprocessors > 0 && seq < num_seqs; ++seq)
+    if (is_wide(rows_of(seq))) add_tiles(seq, rows_of(seq), wide.rows, plan.wide_tiles);
   // A block reads all keys of its rows in sequence, so that few blocks would leave most of the device idle.
-  if (static_cast<int>(plan.wide_tiles.size()) * num_kv_heads * 2 < multiprocessors) plan.wide_tiles.clear();
+  if (static_cast<int>(plan.wide_tiles.size()) * num_kv_heads * 2 < wide.multiprocessors) plan.wide_tiles.clear();
 
   plan.tiles.clear();
   plan.longest = 0;
@@ -39,7 +39,7 @@ void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t
   }
   const auto last_position = [&](const AttentionTile& tile) {
     const auto seq = static_cast<size_t>(tile.seq);
-    return context_lens[seq] - std::max(rows_of(seq) - tile.first_row - kWideRows, 0) / group;
+    return context_lens[seq] - std::max(rows_of(seq) - tile.first_row - wide.rows, 0) / group;
   };
   std::ranges::stable_sort(plan.wide_tiles, std::ranges::greater{}, last_position);
 }

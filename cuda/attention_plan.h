@@ -14,9 +14,13 @@ struct AttentionPlan {
   int longest = 0;                        // the largest number of keys of a sequence in `tiles`
 };
 
-// `multiprocessors` is 0 when launch_attention_wgmma must not be used.
+// How launch_attention_wgmma may be used.
+struct WideTiles {
+  int multiprocessors = 0;  // 0: not at all
+  int rows = 0;             // of a tile (wide_rows)
+};
 void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t> context_lens, int group,
-                    int num_kv_heads, int multiprocessors, AttentionPlan& plan);
+                    int num_kv_heads, const WideTiles& wide, AttentionPlan& plan);
 
 // How launch_attention distributes tiles of 16 rows; the bits are always the same. Up to kMaxSplits (tile, head, chunk)
 // triples, each block has one chunk. Above, a block has all chunks of a tile. When the tiles alone keep the device

@@ -15,7 +15,8 @@ CudaBackend::Memory CudaBackend::memory() const {
   });
 }
 
-CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
+CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose,
+                                         bool may_be_row_major) {
   const auto zeros = [&] {
     DeviceBuffer buffer(static_cast<size_t>(round_up(rows, kTokenPad) * split.padded()) * 2, purpose);
     check(cudaMemsetAsync(buffer.as<void>(), 0, buffer.bytes(), stream_), purpose);
@@ -24,7 +25,7 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   Acts acts;
   acts.buffer = zeros();
   acts.split = split;
-  if (!is_row_major(static_cast<int>(rows))) return acts;
+  if (!may_be_row_major || !is_row_major(static_cast<int>(rows))) return acts;
   if (split.part_cols != split.padded_part) acts.row_major = zeros();
   if (!make_act_maps(acts.maps, acts.data(true), round_up(rows, kTokenPad), split.padded()))
     throw Error(ErrorCode::kInternal, std::string("CUDA: the driver cannot create a tensor map of ") + purpose);
@@ -59,7 +60,7 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
     return "rotary positions that differ between layers";
   if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) return "scales of q by position";
-  if (model.moe.num_experts > 0) return "mixtures of experts";
+  if (model.moe.has_separate_norms) return "norms of experts";
   if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
   if (!model.is_causal) return "encoders";
   if (model.pooling != Pooling::kNone) return "embeddings and scores";
@@ -78,12 +79,19 @@ const char* unsupported_feature(const DeviceModel& model) {
 }
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
-  if (model.head_dim > 128)
-    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " +
-                                                  std::to_string(model.head_dim) + ": run this model with device cpu");
+  if (model.head_dim > kMaxHeadDim)
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most " + std::to_string(kMaxHeadDim) +
+                                                  ", got " + std::to_string(model.head_dim) +
+                                                  ": run this model with device cpu");
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
+  if (model.moe.num_experts > 0 && !supports_router(model.moe, model.hidden_size))
+    throw Error(ErrorCode::kUnsupportedModel,
+                "CUDA: router: expected a hidden size and twice the experts to be at most " +
+                    std::to_string(kMinSharedBytes / sizeof(float)) + " together, got " +
+                    std::to_string(model.hidden_size) + " and " + std::to_string(model.moe.num_experts) +
+                    " experts: run this model with device cpu");
   if (model.vocab_size > kMaxVocab)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
                                                   " tokens, got " + std::to_string(model.vocab_size) +
@@ -143,6 +151,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                         split_depth(model.intermediate_size, model.intermediate_size * world_size(),
                                     row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
+  if (model.moe.num_experts > 0) allocate_experts(rows);
   rope_ = floats(int64_t{model.max_model_len} * model.rope_tables[0].rotary_dim, "the RoPE table");
   // Warm-up steps run before the model's table is known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE table");

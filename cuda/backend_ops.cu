@@ -127,11 +127,6 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
   });
 }
 
-// check_model refuses these models.
-void CudaBackend::moe_residual(const LayerWeights&) {
-  throw Error(ErrorCode::kInternal, "CUDA: mixtures of experts are not supported");
-}
-
 void CudaBackend::attention(int layer, const LayerWeights&) {
   enqueue([this, layer] {
     AttentionArgs args;

@@ -40,6 +40,9 @@ void CudaBackend::begin_step(const StepInput& step) {
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
     all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
                                                   ranks_->has_nccl() && mode_ == StepMode::kEager, features_.one_shot);
+    // Every rank's router reads all hidden states.
+    if (model_.moe.num_experts > 0 && all_reduce_method_ == AllReduceMethod::kTwoShot)
+      all_reduce_method_ = AllReduceMethod::kOneShot;
   });
 }
 

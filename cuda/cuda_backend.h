@@ -1,7 +1,7 @@
 #pragma once
 // The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
-// weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer)
-// and backend_all_reduce.cu (sums over parts and ranks).
+// weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer),
+// backend_experts.cu (mixtures of experts) and backend_all_reduce.cu (sums over parts and ranks).
 #include <array>
 #include <functional>
 #include <map>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda/backend.h"
+#include "cuda/experts.h"
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
@@ -87,6 +88,18 @@ class CudaBackend final : public Backend {
     }
   };
 
+  // Of a model with experts. The choice, the rows and the tiles are those of experts.h.
+  struct ExpertBuffers {
+    DeviceBuffer chosen, weights, pair_rows, row_tokens, first_rows, tile_experts;
+    DeviceBuffer results;  // (rows, hidden_size), then (tokens, hidden_size) of the shared expert
+    Acts acts, mlp_acts;   // by row
+    Acts shared_acts;      // by token
+  };
+  // (num_experts) of DeviceMatrix each
+  struct ExpertArrays {
+    DeviceBuffer gate_ups, downs;
+  };
+
   // A decode step enqueues nothing until the rows to sample are known: its ops are deferred, then captured in a graph
   // or run. In replay mode an existing graph replaces the ops.
   enum class StepMode : uint8_t { kEager, kDeferred, kReplay };
@@ -132,7 +145,8 @@ class CudaBackend final : public Backend {
   Memory memory() const;
   std::string graph_note() const;
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
-  Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
+  Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose, bool may_be_row_major = true);
+  void allocate_experts(int64_t num_tokens);
 
   void capture_step();
   void flush_step();
@@ -143,6 +157,10 @@ class CudaBackend final : public Backend {
   GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
+
+  const ExpertArrays& arrays_of(const MoeWeights& moe);
+  void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
+  void multiply_shared_expert(const ExpertWeights& shared, int64_t first_row);
 
   void all_reduce_partials();
   void all_reduce_and_norm(const NormArgs& norm);
@@ -202,6 +220,8 @@ class CudaBackend final : public Backend {
   DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
   DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
   Acts norm_acts_, attention_acts_, mlp_acts_;
+  ExpertBuffers experts_;
+  std::map<const MoeWeights*, ExpertArrays> expert_arrays_;
   int num_decoded_ = 0;                 // matrices whose codes the kernels do not support
   std::unique_ptr<Uploader> uploader_;  // until all weights are loaded
   Staging rows_staging_{"the rows of a step"};

@@ -56,7 +56,7 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 struct NormArgs {
   FloatType type = FloatType::kBf16;
   const float* hidden = nullptr;  // (…, hidden_size)
-  const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order
+  const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order. Nothing is written for -1 (launch_norm)
   int num_rows = 0;
   int64_t hidden_size = 0;
   const float* weight = nullptr;  // (hidden_size)
@@ -175,7 +175,7 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream);
 bool supports_gemv(const DeviceMatrix& weights);  // all but codes of CodeKind::kAny4, kAny6 and kAny8
 size_t gemv_shared_bytes(const GemvArgs& args);   // Shared memory of a block, which may exceed the device's limit.
 
-// A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or 128 for
+// A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or `wide_rows` for
 // launch_attention_wgmma.
 struct AttentionTile {
   int32_t seq = 0;        // -1: padding, nothing is written

@@ -75,7 +75,7 @@ struct KvLayout {
   int block_size = 0;  // a multiple of 32
   int num_kv_heads = 0;
   int head_dim = 0;
-  int k_dim = 0;  // head_dim rounded up to a multiple of 32, padded with zeros
+  int k_dim = 0;  // key_dim(head_dim), padded with zeros
   int v_dim = 0;  // head_dim rounded up to a multiple of 8; the padding is never read
   bool is_fp8 = false;
 
@@ -102,13 +102,14 @@ struct KvLayout {
   }
 };
 
+// The attention kernels are compiled for these sizes of keys only.
+constexpr int kMaxHeadDim = 256;
+CAPSTAN_BOTH constexpr int key_dim(int head_dim) {
+  return static_cast<int>(round_up(head_dim, head_dim > 128 ? 64 : 32));
+}
+
 CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim, bool is_fp8 = false) {
-  return {block_size,
-          num_kv_heads,
-          head_dim,
-          static_cast<int>(round_up(head_dim, 32)),
-          static_cast<int>(round_up(head_dim, 8)),
-          is_fp8};
+  return {block_size, num_kv_heads, head_dim, key_dim(head_dim), static_cast<int>(round_up(head_dim, 8)), is_fp8};
 }
 
 // Attention processes the keys in chunks at absolute positions, so that the bits of a row depend only on its position

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "cuda/attention_layout.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
@@ -53,6 +54,7 @@ int64_t max_attention_splits(const DeviceModel& model, const DeviceLimits& limit
 StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
     : num_kv_heads_(model.num_kv_heads),
       group_(model.num_heads / model.num_kv_heads),
+      wide_rows_(wide_rows(key_dim(model.head_dim) / 32)),
       block_size_(limits.block_size),
       max_num_seqs_(limits.max_num_seqs),
       max_words_(max_step_words(model, limits)) {
@@ -67,7 +69,8 @@ void StepArrays::begin(size_t num_words) {
 
 DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStream_t stream) {
   const KvGroupInput& kv = step.kv_groups[0];
-  plan_attention(step.cu_seqlens_q, step.context_lens, group_, num_kv_heads_, multiprocessors, attention_);
+  plan_attention(step.cu_seqlens_q, step.context_lens, group_, num_kv_heads_, {multiprocessors, wide_rows_},
+                 attention_);
   const auto &tiles = attention_.tiles, &wide_tiles = attention_.wide_tiles;
   DeviceStep device;
   device.num_tokens = static_cast<int>(step.input_ids.size());

@@ -32,7 +32,7 @@ class StepArrays {
   // Allocates for the largest step, because graphs contain the addresses of the arrays.
   StepArrays(const DeviceModel& model, const DeviceLimits& limits);
 
-  // Sends any step as it is. `multiprocessors` as in plan_attention.
+  // Sends any step as it is. `multiprocessors` as in WideTiles.
   DeviceStep send(const StepInput& step, int multiprocessors, cudaStream_t stream);
 
   // The step has one token per sequence.
@@ -52,7 +52,7 @@ class StepArrays {
  private:
   void begin(size_t num_words);
 
-  int num_kv_heads_, group_, block_size_, max_num_seqs_;
+  int num_kv_heads_, group_, wide_rows_, block_size_, max_num_seqs_;
   size_t max_words_;
   Staging staging_{"the step"};
   AttentionPlan attention_;

@@ -1,6 +1,7 @@
 #include "cuda/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "cuda/codes.h"
@@ -70,6 +71,18 @@ void upload_floats(const MatrixSource& source, const UploadOptions& options, Cud
                   return bytes_read;
                 });
   matrix.device.data = matrix.data.as<uint16_t>();
+}
+
+// Weights in f32, row-major, rounded up to whole panels of rows.
+void upload_f32(const MatrixSource& source, CudaMatrix& matrix, Uploader& uploader, const LoadProgress& progress) {
+  PanelReader reader;
+  const auto panel_bytes = static_cast<size_t>(kPanelFeatures * matrix.cols) * sizeof(float);
+  upload_panels(matrix, panel_bytes, uploader, progress, [&](int64_t panel, char* to) {
+    int64_t bytes_read = 0;
+    std::memcpy(to, reader.read(source, panel, DType::kF32, matrix.cols, bytes_read), panel_bytes);
+    return bytes_read;
+  });
+  matrix.floats = matrix.data.as<float>();
 }
 
 // Weights that are quantized, and whose codes are not kept: their values as 16-bit floats.
@@ -177,7 +190,9 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const Uplo
   device.rows = source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows;
   device.split = split_of(source);
   const std::optional<DeviceCodes> codes = codes_of(source, device.split, float_type(options.dtype));
-  if (codes && options.keeps_codes) {
+  if (source.format == WeightFormat::kF32) {
+    upload_f32(source, *matrix, uploader, progress);
+  } else if (codes && options.keeps_codes) {
     device.codes = *codes;
     upload_codes(source, options, *matrix, uploader, progress);
   } else if (quantized_bits(source.format) > 0) {

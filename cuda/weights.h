@@ -12,6 +12,7 @@ struct CudaMatrix final : Matrix {
   DeviceBuffer data, bias_data;
   DeviceBuffer high, records, blocks;  // of codes
   DeviceMatrix device;
+  const float* floats = nullptr;  // (rows, cols) of WeightFormat::kF32, in place of `device`
 };
 
 struct CudaVector final : Vector {

@@ -25,15 +25,16 @@ int64_t block_of(int seq, int block, int num_seqs) {
 }  // namespace
 
 KernelCase attention_case(const AttentionShape& shape) {
-  const auto [num_seqs, context, count, is_wgmma, is_fp8] = shape;
-  const int heads = is_tiny ? 4 : 12, kv_heads = 2, head_dim = is_tiny ? 32 : 128, group = heads / kv_heads;
+  const auto [num_seqs, context, count, is_wgmma, is_fp8, real_head_dim] = shape;
+  const int heads = is_tiny ? 4 : 12, kv_heads = 2, group = heads / kv_heads,
+            head_dim = is_tiny && real_head_dim == 128 ? 32 : real_head_dim;
   const KvLayout layout = make_kv_layout(64, kv_heads, head_dim, is_fp8);
   const int blocks = (context + 63) / 64;
   const DepthSplit split =
       split_depth(int64_t{heads} * head_dim, int64_t{heads} * head_dim, row_parallel_parts(int64_t{heads} * head_dim));
   std::vector<AttentionTile> tiles;
   for (int seq = 0; seq < num_seqs; ++seq)
-    for (int row = 0; row < count * group; row += is_wgmma ? kWideRows : 16)
+    for (int row = 0; row < count * group; row += is_wgmma ? wide_rows(layout.k_dim / 32) : 16)
       tiles.push_back({seq, row});
   if (is_wgmma) std::ranges::reverse(tiles);  // most keys first
   const int num_tiles = static_cast<int>(tiles.size());
@@ -43,7 +44,8 @@ KernelCase attention_case(const AttentionShape& shape) {
   made.name = std::string(is_wgmma ? "wgmma attention "
                           : is_fp8 ? "fp8 attention "
                                    : "attention ") +
-              std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill");
+              std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill") +
+              (real_head_dim == 128 ? "" : ", heads of " + std::to_string(real_head_dim));
   made.kernel = is_wgmma           ? "attention_wgmma_kernel"
                 : is_warp_per_tile ? "attention_per_warp_kernel"
                                    : "attention_kernel";

@@ -222,13 +222,18 @@ std::vector<KernelCase> repeated_cases() {
       attention_case({size(2048, 1030), size(200, 5)}),
       attention_case({1, size(1024, 70), size(1024, 70)}),
       attention_case({size(64, 3), size(1024, 70), 1, false, true}),
+      attention_case({size(64, 3), size(1024, 70), 1, false, false, 256}),
   };
   if (has_wgmma()) {
     for (const auto& [name, tokens, tiny_tokens] :
          std::vector<std::tuple<const char*, int, int>>{{"qkv", 65, 65}, {"down", 256, 66}, {"gate_up", 1024, 67}})
       cases.push_back(gemm_case(layer(name), size(tokens, tiny_tokens), GemmKernel::kWgmma));
     cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true}));
+    cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true, false, 256}));
   }
+  for (const int tokens : {size(64, 3), size(1024, 40)})
+    for (KernelCase& one : expert_cases(tokens))
+      cases.push_back(std::move(one));
   SampleRow greedy, drawn, top_p, top_k;
   greedy.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

@@ -58,11 +58,11 @@ DeviceResources device_resources();
 KernelCase gemm_case(const Layer& layer, int tokens, GemmKernel kernel, int code_bits = 16);
 // q, k and v of one token in one kernel: norm, product, RoPE and the cache entries.
 KernelCase heads_case();
-// `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine
-// does.
+// `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads, split as the engine does.
 struct AttentionShape {
   int num_seqs = 0, context = 0, count = 1;
   bool is_wgmma = false, is_fp8 = false;
+  int head_dim = 128;
 };
 KernelCase attention_case(const AttentionShape& shape);
 KernelCase sampling_case(int rows, const char* name, const SampleRow& like);
@@ -70,6 +70,9 @@ KernelCase embed_case(int tokens);
 KernelCase norm_case(int tokens, bool is_row_major);
 KernelCase add_norm_case(int tokens);
 KernelCase qkv_case(int tokens);
+
+// The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768.
+std::vector<KernelCase> expert_cases(int tokens);
 
 // All cases whose repeated runs are compared, one or more per kernel.
 std::vector<KernelCase> repeated_cases();

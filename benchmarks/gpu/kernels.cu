@@ -189,6 +189,10 @@ std::vector<KernelCase> cases_of(const std::string& group) {
     if (is_selected("attention")) cases.push_back(attention_case({1, length, length}));
     if (is_selected("wgmma_attention") && has_wgmma()) cases.push_back(attention_case({1, length, length, true}));
   }
+  if (is_selected("experts"))
+    for (const int count : is_tiny ? std::vector<int>{3} : std::vector<int>{1, 8, 64, 1024, 8192})
+      for (KernelCase& one : expert_cases(count))
+        cases.push_back(std::move(one));
   SampleRow greedy, drawn, top_p, top_k, logprobs;
   greedy.temperature = logprobs.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

@@ -12,7 +12,7 @@
 #include "cuda/attention_layout.h"
 #include "cuda/fp8.h"
 #include "cuda/kernels.h"
-#include "cuda/kernels/attention.h"
+#include "cuda/kernels/softmax_state.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -20,92 +20,15 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kWarps = kChunk / kTileKeys;
-
-// ---- softmax states
-
-// Merges the softmax states of two runs of keys by rescaling both to the larger maximum. The operations are explicit,
-// so that the compiler cannot fuse them differently elsewhere.
-struct SoftmaxMerge {
-  float max, before, behind;
-
-  __device__ __forceinline__ SoftmaxMerge(float max_before, float max_behind)
-      : max(fmaxf(max_before, max_behind)), before(factor(max_before, max)), behind(factor(max_behind, max)) {}
-  __device__ __forceinline__ float operator()(float sum_before, float sum_behind) const {
-    return fmaf(sum_before, before, sum_behind * behind);
-  }
-
-  // The maximum of a row that sees none of the keys is -inf.
-  __device__ static __forceinline__ float factor(float from, float to) {
-    return from == kMinusInfinity ? 0.0f : ex2_approx(from - to);
-  }
-};
-
-// Softmax state of the lane's two rows (g and g + 8) over some keys, with weighted sums of the values for kDims tiles
-// of 8 dimensions.
-template <int kDims>
-struct SoftmaxState {
-  float max[2], sum[2];
-  float out[kDims][4];
-
-  // In shared memory a lane's floats are kWarpSize apart.
-  __device__ __forceinline__ void put(float* to) const {
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      to[r * kWarpSize] = max[r], to[(2 + r) * kWarpSize] = sum[r];
-#pragma unroll
-    for (int i = 0; i < kDims; ++i)
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-        to[(4 + i * 4 + r) * kWarpSize] = out[i][r];
-  }
-  // Loads kDims tiles of dimensions, from tile `first` on, of a state stored by `put`.
-  __device__ __forceinline__ void get(const float* from, int first) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      max[r] = from[r * kWarpSize], sum[r] = from[(2 + r) * kWarpSize];
-#pragma unroll
-    for (int i = 0; i < kDims; ++i)
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-        out[i][r] = from[(4 + (first + i) * 4 + r) * kWarpSize];
-  }
-  // *this = `before` merged with `behind`, in this order of keys.
-  __device__ __forceinline__ void add(const SoftmaxState& before, const SoftmaxState& behind) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const SoftmaxMerge merge(before.max[r], behind.max[r]);
-      max[r] = merge.max;
-      sum[r] = merge(before.sum[r], behind.sum[r]);
-#pragma unroll
-      for (int i = 0; i < kDims; ++i)
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-          out[i][r * 2 + c] = merge(before.out[i][r * 2 + c], behind.out[i][r * 2 + c]);
-    }
-  }
-  // Merges with a state in shared memory, because the registers cannot hold two.
-  __device__ __forceinline__ void add_behind(const float* before) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const SoftmaxMerge merge(before[r * kWarpSize], max[r]);
-      max[r] = merge.max;
-      sum[r] = merge(before[(2 + r) * kWarpSize], sum[r]);
-#pragma unroll
-      for (int i = 0; i < kDims; ++i)
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-          out[i][r * 2 + c] = merge(before[(4 + i * 4 + r * 2 + c) * kWarpSize], out[i][r * 2 + c]);
-    }
-  }
-};
-
-// Floats of a warp's state in shared memory, with all dimensions.
+// D = head_dim / 32, rounded up as in key_dim. Warps per block of attention_per_warp_kernel, and sets of slots that
+// attention_kernel alternates between: states of large heads take twice the shared memory.
 template <int D>
-constexpr int kSlot = (4 + D * 16) * kWarpSize;
+constexpr int kTileWarps = D <= 4 ? kWarps : kWarps / 2;
+template <int D>
+constexpr int kSlotSets = D <= 4 ? 2 : 1;
 
 // ---- a tile
 
-// D = head_dim / 32, rounded up.
 template <class T, int D>
 __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
   const int t = lane_id() % 4;
@@ -141,7 +64,8 @@ template <class T, int D, bool kIsFp8>
 __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Rows& rows, int block, int context,
                                             int kv_head, int tile, SoftmaxState<D * 4>& sums) {
   using Element = std::conditional_t<kIsFp8, uint8_t, uint16_t>;
-  constexpr int kKeysAtOnce = D <= 2 ? 8 : 4;  // tiles of 8 keys
+  constexpr int kKeysAtOnce = D <= 2 ? 8 : D <= 4 ? 4 : 2;  // tiles of 8 keys
+  constexpr int kDimsAtOnce = D <= 4 ? D * 4 : D;           // tiles of 8 dimensions
   const KvLayout& layout = args.layout;
   const auto* cache = static_cast<const Element*>(args.cache);
   const int lane = lane_id(), t = lane % 4, offset = tile % layout.block_size;
@@ -185,13 +109,13 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   const auto* values =
       reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
   const int last_dims = layout.v_dim / 8 - 1, next = layout.block_size / 32 * kWarpSize;
-  Word<kIsFp8> words[D * 4];
-  const auto load_values = [&](int half) {
+  Word<kIsFp8> words[kDimsAtOnce];
+  const auto load_values = [&](int half, int first) {
 #pragma unroll
-    for (int i = 0; i < D * 4; ++i)
-      words[i] = values[half * kWarpSize + (i < last_dims ? i : last_dims) * next];
+    for (int i = 0; i < kDimsAtOnce; ++i)
+      words[i] = values[half * kWarpSize + (first + i < last_dims ? first + i : last_dims) * next];
   };
-  load_values(0);
+  load_values(0, 0);
 
   const float scale = args.scale * kLog2E;
 #pragma unroll
@@ -250,13 +174,16 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
       for (int w = 0; w < 4; ++w)
         scales[w] = fp8_scale<T>(exponents[w * 8]) | fp8_scale<T>(exponents[w * 8 + 1]) << 16;
     }
-    if (half == 1) load_values(1);
 #pragma unroll
-    for (int i = 0; i < D * 4; ++i) {
-      const uint4 b = operands_of<T>(words[i], scales);
-      const uint32_t low[2] = {b.x & written[0], b.y & written[1]}, high[2] = {b.z & written[2], b.w & written[3]};
-      mma_m16n8k16<T>(sums.out[i], weights[0], low);
-      mma_m16n8k16<T>(sums.out[i], weights[1], high);
+    for (int first = 0; first < D * 4; first += kDimsAtOnce) {
+      if (half + first > 0) load_values(half, first);
+#pragma unroll
+      for (int i = 0; i < kDimsAtOnce; ++i) {
+        const uint4 b = operands_of<T>(words[i], scales);
+        const uint32_t low[2] = {b.x & written[0], b.y & written[1]}, high[2] = {b.z & written[2], b.w & written[3]};
+        mma_m16n8k16<T>(sums.out[first + i], weights[0], low);
+        mma_m16n8k16<T>(sums.out[first + i], weights[1], high);
+      }
     }
   }
 }
@@ -335,8 +262,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
       total = of_chunk;
     else
       total.add(total, of_chunk);
-    // Alternates between two sets of slots: the previous set may still be read.
-    all += (chunk - first_chunk) % 2 == 0 ? kWarps * kSlot<D> : -kWarps * kSlot<D>;
+    // The previous set of slots may still be read.
+    if constexpr (kSlotSets<D> == 1)
+      __syncthreads();
+    else
+      all += (chunk - first_chunk) % 2 == 0 ? kWarps * kSlot<D> : -kWarps * kSlot<D>;
   }
 
   // Computed again, because there are not enough registers to keep them.
@@ -366,48 +296,50 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
   griddepcontrol_launch_dependents();
   const AttentionTile row_tile = args.tiles[blockIdx.x];
   if (row_tile.seq < 0) return griddepcontrol_wait();
-  const int kv_head = static_cast<int>(blockIdx.y), dim = lane_id() * 4;
+  const int kv_head = static_cast<int>(blockIdx.y);
   const KeyRange range(args, row_tile, kv_head);
   const int group = args.num_heads / args.layout.num_kv_heads, begin = args.cu_seqlens_q[row_tile.seq],
             row = row_tile.first_row + warp_id();
   const bool is_real = row < (args.cu_seqlens_q[row_tile.seq + 1] - begin) * group;
   const int num_chunks = range.last / kWarps - range.first / kWarps + 1;
   griddepcontrol_wait();
-  if (!is_real || dim >= args.layout.v_dim) return;
+  if (!is_real) return;
 
-  float max = 0, sum = 0, out[4] = {};
-  for (int first = 0; first < num_chunks; first += kAtOnce) {
-    float2 heads[kAtOnce];
-    float4 values[kAtOnce];
+  for (int dim = lane_id() * 4; dim < args.layout.v_dim; dim += kWarpSize * 4) {
+    float max = 0, sum = 0, out[4] = {};
+    for (int first = 0; first < num_chunks; first += kAtOnce) {
+      float2 heads[kAtOnce];
+      float4 values[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float* chunk = scratch_of(args, kv_head, first + i < num_chunks ? first + i : first, warp_id());
-      heads[i] = *reinterpret_cast<const float2*>(chunk);
-      values[i] = *reinterpret_cast<const float4*>(chunk + 4 + dim);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float* chunk = scratch_of(args, kv_head, first + i < num_chunks ? first + i : first, warp_id());
+        heads[i] = *reinterpret_cast<const float2*>(chunk);
+        values[i] = *reinterpret_cast<const float4*>(chunk + 4 + dim);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float behind[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
+        const bool is_first = first + i == 0, is_there = first + i < num_chunks;
+        const SoftmaxMerge merge(is_first ? heads[i].x : max, heads[i].x);
+        max = is_there ? merge.max : max;
+        sum = is_first ? heads[i].y : is_there ? merge(sum, heads[i].y) : sum;
+#pragma unroll
+        for (int d = 0; d < 4; ++d)
+          out[d] = is_first ? behind[d] : is_there ? merge(out[d], behind[d]) : out[d];
+      }
     }
+    const float scale = 1.0f / sum;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float behind[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
-      const bool is_first = first + i == 0, is_there = first + i < num_chunks;
-      const SoftmaxMerge merge(is_first ? heads[i].x : max, heads[i].x);
-      max = is_there ? merge.max : max;
-      sum = is_first ? heads[i].y : is_there ? merge(sum, heads[i].y) : sum;
-#pragma unroll
-      for (int d = 0; d < 4; ++d)
-        out[d] = is_first ? behind[d] : is_there ? merge(out[d], behind[d]) : out[d];
-    }
+    for (int d = 0; d < 4; d += 2)
+      store_outputs<T>(args, begin + row / group, kv_head * group + row % group, dim + d, out[d] * scale,
+                       out[d + 1] * scale);
   }
-  const float scale = 1.0f / sum;
-#pragma unroll
-  for (int d = 0; d < 4; d += 2)
-    store_outputs<T>(args, begin + row / group, kv_head * group + row % group, dim + d, out[d] * scale,
-                     out[d + 1] * scale);
 }
 
-// Grid: (tiles of rows / kWarps, KV heads).
+// Grid: (tiles of rows / kTileWarps, KV heads).
 template <class T, int D, bool kIsFp8>
-__global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_per_warp_kernel(AttentionArgs args) {
-  const int item = static_cast<int>(blockIdx.x) * kWarps + warp_id();
+__global__ void __launch_bounds__(kTileWarps<D>* kWarpSize, 1) attention_per_warp_kernel(AttentionArgs args) {
+  const int item = static_cast<int>(blockIdx.x) * kTileWarps<D> + warp_id();
   if (item >= args.num_tiles) return;
   const AttentionTile row_tile = args.tiles[item];
   if (row_tile.seq < 0) return;
@@ -441,14 +373,15 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_per_warp_kerne
 template <class T, int D, bool kIsFp8>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   constexpr size_t kSlotBytes = sizeof(float) * kSlot<D>;
-  static_assert(2 * kWarps * kSlotBytes <= kMinSharedBytes);
+  static_assert(kSlotSets<D> * kWarps * kSlotBytes <= kMinSharedBytes &&
+                2 * kTileWarps<D> * kSlotBytes <= kMinSharedBytes);
   const auto tiles = static_cast<unsigned>(args.num_tiles), heads = static_cast<unsigned>(args.layout.num_kv_heads);
   if (args.is_warp_per_tile)
-    return launch(attention_per_warp_kernel<T, D, kIsFp8>, dim3((tiles + kWarps - 1) / kWarps, heads),
-                  dim3(kWarps * kWarpSize), 2 * kWarps * kSlotBytes, stream, args);
+    return launch(attention_per_warp_kernel<T, D, kIsFp8>, dim3((tiles + kTileWarps<D> - 1) / kTileWarps<D>, heads),
+                  dim3(kTileWarps<D> * kWarpSize), 2 * kTileWarps<D> * kSlotBytes, stream, args);
   const bool is_split = args.num_chunks > 1;
   launch_pdl(args.uses_pdl, attention_kernel<T, D, kIsFp8>, dim3(tiles, heads, static_cast<unsigned>(args.num_chunks)),
-             dim3(kWarps * kWarpSize), (is_split ? 1 : 2) * kWarps * kSlotBytes, stream, args);
+             dim3(kWarps * kWarpSize), (is_split ? 1 : kSlotSets<D>)*kWarps * kSlotBytes, stream, args);
   if (is_split) launch_pdl(args.uses_pdl, merge_kernel<T>, dim3(tiles, heads), dim3(16 * kWarpSize), 0, stream, args);
 }
 
@@ -463,9 +396,10 @@ void launch_for(const AttentionArgs& args, cudaStream_t stream) {
       return launch_with<T, 3, kIsFp8>(args, stream);
     case 4:
       return launch_with<T, 4, kIsFp8>(args, stream);
+    case 6:
+      return launch_with<T, 6, kIsFp8>(args, stream);
     default:
-      throw Error(ErrorCode::kUnsupportedModel,
-                  "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
+      return launch_with<T, 8, kIsFp8>(args, stream);
   }
 }
 
@@ -477,7 +411,7 @@ int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout) {
 
 void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 &&
-                args.layout.block_size % kTileKeys == 0);
+                args.layout.block_size % kTileKeys == 0 && args.layout.head_dim <= kMaxHeadDim);
   CAPSTAN_CHECK(args.num_chunks == 1 || (args.scratch != nullptr && !args.is_warp_per_tile));
   if (args.type == FloatType::kBf16)
     args.layout.is_fp8 ? launch_for<Bf16, true>(args, stream) : launch_for<Bf16, false>(args, stream);

@@ -1,10 +1,10 @@
 // Paged attention of sequences with many rows on compute capability 9.0. A block has 128 rows, (token, head) pairs of
 // one KV head. Four producer warps copy tiles of 64 keys and values from the cache into a ring of stages; two
-// warpgroups multiply, 64 rows each. While the tensor cores compute the scores of a tile and weight the values of the
-// previous one, the softmax of the scores runs.
-// Order of sums: tiles start at absolute multiples of 64 and are added in order, independent of prefill chunks and of
-// other rows. Within a tile the instruction defines the order. launch_attention merges chunks of keys and has other
-// bits; a deterministic backend uses only launch_attention.
+// warpgroups multiply, 64 rows each, or half of the dimensions of the same 64 rows (splits_dims). While the tensor
+// cores compute the scores of a tile and weight the values of the previous one, the softmax of the scores runs. Order
+// of sums: tiles start at absolute multiples of 64 and are added in order, independent of prefill chunks and of other
+// rows. Within a tile the instruction defines the order. launch_attention merges chunks of keys and has other bits; a
+// deterministic backend uses only launch_attention.
 #include "cuda/attention_layout.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
@@ -15,7 +15,7 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kGroups = kWideRows / kGroupRows;
+constexpr int kGroups = 2;
 constexpr int kThreads = (kCopyWarps + kGroups * 4) * kWarpSize;
 // Together at most the 65,536 registers of a multiprocessor.
 constexpr int kCopyRegisters = 56, kGroupRegisters = 224;
@@ -24,11 +24,13 @@ static_assert((kCopyRegisters + kGroups * kGroupRegisters) * 4 * kWarpSize <= 65
 #if CAPSTAN_HAS_WGMMA
 // Stages whose copies are in flight. NOTE: consumers release a stage once the next two are full; the producers must
 // then have started this many more.
-constexpr int kCopiesInFlight = 2;
-static_assert(kCopiesInFlight + 3 <= kAttentionStages);
+template <int D>
+constexpr int kCopiesInFlight = attention_stages(D) - 3;
 
 template <int D>
 struct Ring {
+  static constexpr int kStages = attention_stages(D);
+  static_assert(kStages >= 3);
   unsigned char* stages;
 
   __device__ __forceinline__ Ring() {
@@ -38,9 +40,9 @@ struct Ring {
   __device__ __forceinline__ unsigned char* keys(int slot) const { return stages + slot * attention_stage_bytes(D); }
   __device__ __forceinline__ unsigned char* values(int slot) const { return keys(slot) + key_tile_bytes(D); }
   __device__ __forceinline__ uint64_t* full(int slot) const {
-    return reinterpret_cast<uint64_t*>(stages + kAttentionStages * attention_stage_bytes(D)) + slot;
+    return reinterpret_cast<uint64_t*>(stages + kStages * attention_stage_bytes(D)) + slot;
   }
-  __device__ __forceinline__ uint64_t* empty(int slot) const { return full(kAttentionStages + slot); }
+  __device__ __forceinline__ uint64_t* empty(int slot) const { return full(kStages + slot); }
 };
 
 // The tiles of keys [first, last] that any row of the block sees.
@@ -121,7 +123,7 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
   const auto arrive = [&] {
     fence_proxy_async();
     mbarrier_arrive(ring.full(arrived.slot));
-    arrived.advance(kAttentionStages);
+    arrived.advance(Ring<D>::kStages);
   };
   CachePlace from(args, work);
   for (int tile = work.first; tile <= work.last; ++tile, from.advance()) {
@@ -131,9 +133,9 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
     copy_values<D>(args.layout, block + from.values(), ring.values(place.slot), work.context - tile * kTileKeys,
                    thread);
     cp_async_commit_group();
-    place.advance(kAttentionStages);
-    if (tile < work.first + kCopiesInFlight) continue;
-    cp_async_wait_group<kCopiesInFlight>();
+    place.advance(Ring<D>::kStages);
+    if (tile < work.first + kCopiesInFlight<D>) continue;
+    cp_async_wait_group<kCopiesInFlight<D>>();
     arrive();
   }
   cp_async_wait_group<0>();
@@ -200,25 +202,25 @@ struct Softmax {
   }
 };
 
-// Stores dimensions 8 i + 2 t + {0, 1} of a row, t = lane % 4.
-template <class T, int D>
-__device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t token, int head, int r,
-                                          const float (&out)[D * 16], float factor) {
+// Stores dimensions first_dim + 8 i + 2 t + {0, 1} of a row, t = lane % 4.
+template <class T, int kDims>
+__device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t token, int head, int first_dim, int r,
+                                          const float (&out)[kDims / 2], float factor) {
   const int head_dim = args.layout.head_dim, part_cols = static_cast<int>(args.split.part_cols),
             padded_part = static_cast<int>(args.split.padded_part);
-  int dim = lane_id() % 4 * 2;
+  int dim = first_dim + lane_id() % 4 * 2;
   int left = part_cols - (head * head_dim + dim) % part_cols;  // columns left in this part of K
   uint16_t* to = args.acts + token * args.split.padded() + args.split.place(head * head_dim + dim);
   if (head_dim % 8 == 0 &&
       (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // the head has no padding inside
 #pragma unroll
-    for (int i = 2 * r; i < D * 16; i += 4)
-      if (i / 4 * 8 < head_dim)
+    for (int i = 2 * r; i < kDims / 2; i += 4)
+      if (first_dim + i / 4 * 8 < head_dim)
         *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
     return;
   }
 #pragma unroll
-  for (int i = 2 * r; i < D * 16; i += 4, dim += 8, to += 8, left -= 8) {
+  for (int i = 2 * r; i < kDims / 2; i += 4, dim += 8, to += 8, left -= 8) {
     for (; left <= 0; left += part_cols)
       to += padded_part - part_cols;
     const uint32_t pair = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
@@ -234,12 +236,14 @@ __device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t tok
 // A consumer warpgroup.
 template <class T, int D>
 __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs& args, const Work& work, int group) {
-  const int lane = lane_id();
-  const Rows rows = find_rows<kGroupRows>(args, {work.tile.seq, work.tile.first_row + group * kGroupRows}, work.kv_head,
-                                          warp_id() % 4);
+  constexpr int kDims = splits_dims(D) ? D * 16 : D * 32;
+  const int lane = lane_id(), first_dim = splits_dims(D) ? group * kDims : 0,
+            first_row = splits_dims(D) ? 0 : group * kGroupRows;
+  const Rows rows =
+      find_rows<kGroupRows>(args, {work.tile.seq, work.tile.first_row + first_row}, work.kv_head, warp_id() % 4);
   const float scale = args.scale * kLog2E;
   uint32_t q[D * 2][4], weights[4][4];
-  float scores[kTileKeys / 2], out[D * 16];
+  float scores[kTileKeys / 2], out[kDims / 2];
   Softmax softmax;
   load_queries<D>(args, rows, q);
 
@@ -252,10 +256,10 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     wgmma_commit_group();
   };
   const auto multiply_values = [&](int slot) {
-    const uint64_t values = swizzled_operand(shared_address(ring.values(slot)));
+    const uint64_t values = swizzled_operand(shared_address(ring.values(slot)) + first_dim * kSwizzledRow);
 #pragma unroll
     for (int step = 0; step < 4; ++step)
-      wgmma_m64nNk16<T, D * 32>(out, weights[step], next_depth(values, step));
+      wgmma_m64nNk16<T, kDims>(out, weights[step], next_depth(values, step));
     wgmma_commit_group();
   };
   const auto clear_scores = [&] {
@@ -273,14 +277,14 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   RingPlace place, awaited;
   const auto await_stage = [&] {
     mbarrier_wait(ring.full(awaited.slot), awaited.parity);
-    awaited.advance(kAttentionStages);
+    awaited.advance(Ring<D>::kStages);
   };
   await_stage();
   clear_scores();
   wgmma_fence();
   multiply_keys(place.slot);
 #pragma unroll
-  for (int i = 0; i < D * 16; ++i)
+  for (int i = 0; i < kDims / 2; ++i)
     out[i] = 0;
   wgmma_wait_group<0>();
   warpgroup_fence_operand(scores);
@@ -292,7 +296,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   if (work.first < last) await_stage();
   for (int tile = work.first + 1; tile <= last; ++tile) {
     RingPlace next = place;
-    next.advance(kAttentionStages);
+    next.advance(Ring<D>::kStages);
     clear_scores();
     wgmma_fence();
     multiply_keys(next.slot);
@@ -309,7 +313,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     if (lane == 0) mbarrier_arrive(ring.empty(place.slot));
     pack_weights();
 #pragma unroll
-    for (int i = 0; i < D * 16; ++i)
+    for (int i = 0; i < kDims / 2; ++i)
       out[i] *= softmax.factor[i % 4 / 2];
     place = next;
   }
@@ -324,18 +328,18 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     float sum = softmax.sum[r];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (rows.is_real[r]) store_row<T, D>(args, rows.token[r], rows.head[r], r, out, 1.0f / sum);
+    if (rows.is_real[r]) store_row<T, kDims>(args, rows.token[r], rows.head[r], first_dim, r, out, 1.0f / sum);
   }
 }
 #endif
 
-// Grid: (KV heads, tiles of kWideRows).
+// Grid: (KV heads, tiles of wide_rows).
 template <class T, int D>
 __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ AttentionArgs args) {
 #if CAPSTAN_HAS_WGMMA
   const AttentionTile tile = args.tiles[blockIdx.y];
   const int kv_head = static_cast<int>(blockIdx.x);
-  const Rows rows = find_rows<kWideRows>(args, tile, kv_head, 0);
+  const Rows rows = find_rows<wide_rows(D)>(args, tile, kv_head, 0);
   const int first_key =
       args.window > 0 && rows.first_position >= args.window ? rows.first_position - args.window + 1 : 0;
   const Work work{tile,
@@ -347,10 +351,10 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   const int rows_left =
       (args.cu_seqlens_q[tile.seq + 1] - args.cu_seqlens_q[tile.seq]) * (args.num_heads / args.layout.num_kv_heads) -
       tile.first_row;
-  const int num_groups = rows_left > kGroupRows ? kGroups : 1;
+  const int num_groups = splits_dims(D) || rows_left > kGroupRows ? kGroups : 1;
   const Ring<D> ring;
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < kAttentionStages; ++slot)
+    for (int slot = 0; slot < Ring<D>::kStages; ++slot)
       mbarrier_init(ring.full(slot), kCopyWarps * kWarpSize), mbarrier_init(ring.empty(slot), num_groups * 4);
     fence_mbarrier_init();
   }
@@ -386,9 +390,10 @@ void launch_for(const AttentionArgs& args, cudaStream_t stream) {
       return launch_with<T, 3>(args, stream);
     case 4:
       return launch_with<T, 4>(args, stream);
+    case 6:
+      return launch_with<T, 6>(args, stream);
     default:
-      throw Error(ErrorCode::kUnsupportedModel,
-                  "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
+      return launch_with<T, 8>(args, stream);
   }
 }
 
@@ -401,7 +406,7 @@ bool supports_attention_wgmma() {
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 &&
                 args.layout.block_size % kTileKeys == 0);
-  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.is_row_major);
+  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.is_row_major && args.layout.head_dim <= kMaxHeadDim);
   check(connect_spin_report(), "the report of waits");
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }

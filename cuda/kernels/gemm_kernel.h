@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
 // Block (x, y, z): groups of tiles x, x + gridDim.x, … with one tile per warp; the tokens of N tiles from y on; part z,
 // or all parts.
 template <class T, CodeKind kKind, int N>
-__global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemm_kernel(GemmArgs args) {
+__device__ __forceinline__ void multiply_block(const GemmArgs& args) {
   using Tile = typename TileOf<T, kKind>::Type;
   using Source = typename Tile::Source;
   const DepthSplit split = args.weights.split;
@@ -232,6 +232,11 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemm_kernel(GemmArgs 
   cp_async_wait_group<0>();
 }
 
+template <class T, CodeKind kKind, int N>
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemm_kernel(GemmArgs args) {
+  multiply_block<T, kKind, N>(args);
+}
+
 template <int N>
 constexpr size_t stage_bytes() {
   return sizeof(uint4) * kStages * ActChunks<N>::kStageWords;
@@ -247,17 +252,27 @@ int max_warps(const DeviceResources& resources) {
   return warps < kMaxWarps ? static_cast<int>(warps) : kMaxWarps;
 }
 
-template <class T, CodeKind kKind, int N>
-void launch_with(const GemmArgs& args, const DeviceResources& resources, cudaStream_t stream) {
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared_bytes;
+};
+template <int N>
+Grid grid_of(const GemmArgs& args, const DeviceResources& resources) {
   const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens),
             parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
   const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows,
                 share = resources.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
   const TileGroups groups = group_tiles(num_tiles, num_blocks, max_warps<N>(resources));
-  const dim3 grid(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks),
-                  static_cast<unsigned>(parts));
-  launch_pdl(args.uses_pdl, gemm_kernel<T, kKind, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)),
-             stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
+  return {
+      dim3(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks), static_cast<unsigned>(parts)),
+      dim3(static_cast<unsigned>(groups.warps * kWarpSize)),
+      stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>()};
+}
+
+template <class T, CodeKind kKind, int N>
+void launch_with(const GemmArgs& args, const DeviceResources& resources, cudaStream_t stream) {
+  const Grid grid = grid_of<N>(args, resources);
+  launch_pdl(args.uses_pdl, gemm_kernel<T, kKind, N>, grid.blocks, grid.threads, grid.shared_bytes, stream, args);
 }
 
 template <class T, CodeKind kKind>

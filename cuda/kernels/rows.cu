@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
   const int64_t row = blockIdx.x;
+  if (args.rows != nullptr && args.rows[row] < 0) return;
   const float* from = args.hidden + (args.rows == nullptr ? row : args.rows[row]) * args.hidden_size;
   float* squares = reinterpret_cast<float*>(shared_memory());
   const float square = warp_sum(partial_sum_of_squares(from, args.hidden_size));

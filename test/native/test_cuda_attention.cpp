@@ -20,7 +20,7 @@ int place_of(int row, int k) {
 }
 
 TEST(cuda_attention_copies_all_keys_and_values) {
-  for (int d = 1; d <= 4; ++d)
+  for (const int d : {1, 2, 3, 4, 6, 8})
     for (const int block_size : {64, 192}) {
       const int k_dim = d * 32;
       // Maps positions in shared memory to positions in the cache, in 16-bit elements.
@@ -67,18 +67,18 @@ TEST(cuda_attention_threads_copy_without_bank_conflicts) {
                     copy.from / 2 + word * 2 + half);
     }
   }
-  for (int d = 1; d <= 4; ++d)
-    EXPECT(attention_shared_bytes(d) <= 232448 && attention_stage_bytes(d) % kSwizzleAtom == 0 &&
-           key_tile_bytes(d) % kSwizzleAtom == 0);
+  for (const int d : {1, 2, 3, 4, 6, 8})
+    EXPECT(attention_shared_bytes(d) <= kHopperSharedBytes && attention_stages(d) >= 3 &&
+           attention_stage_bytes(d) % kSwizzleAtom == 0 && key_tile_bytes(d) % kSwizzleAtom == 0);
 }
 
 AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>& contexts, int group, int num_kv_heads,
-                      int multiprocessors) {
+                      int multiprocessors, int rows_of_tile = 128) {
   std::vector<int32_t> cu_seqlens{0};
   for (const int count : counts)
     cu_seqlens.push_back(cu_seqlens.back() + count);
   AttentionPlan plan;
-  plan_attention(cu_seqlens, contexts, group, num_kv_heads, multiprocessors, plan);
+  plan_attention(cu_seqlens, contexts, group, num_kv_heads, {multiprocessors, rows_of_tile}, plan);
   // Every row of every sequence is in exactly one tile.
   for (size_t seq = 0; seq < counts.size(); ++seq) {
     std::set<int> rows;
@@ -89,7 +89,7 @@ AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>
           EXPECT(rows.insert(row).second);
     };
     add(plan.tiles, 16);
-    add(plan.wide_tiles, kWideRows);
+    add(plan.wide_tiles, rows_of_tile);
     EXPECT_EQ(rows.size(), static_cast<size_t>(counts[seq] * group));
   }
   return plan;
@@ -109,6 +109,9 @@ TEST(cuda_attention_uses_wgmma_for_many_rows) {
   plan = plan_of({200, 400, 200}, {200, 400, 4000}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 10 + 19 + 10 && plan.wide_tiles.front().seq == 2 &&
          plan.wide_tiles.front().first_row == 1152 && plan.wide_tiles.back().first_row == 0);
+  // Large heads have smaller tiles.
+  plan = plan_of({1024}, {1024}, 6, 2, 132, wide_rows(8));
+  EXPECT_EQ(plan.wide_tiles.size(), 96u);
   // Not when most multiprocessors would be idle, and not when wgmma is disabled.
   EXPECT(plan_of({512}, {512}, 6, 2, 132).wide_tiles.empty());
   EXPECT(plan_of({1024}, {1024}, 6, 2, 0).wide_tiles.empty());

@@ -281,10 +281,10 @@ TEST(cuda_rejects_unsupported_models_before_loading) {
   EXPECT_EQ(load_failure(request, "invalid_argument"),
             "computeDtype: expected auto on cuda, which computes in bf16, got f32");
   TinyShape shape;
-  shape.head_dim = 160;
+  shape.head_dim = 288;
   const TinyModel wide(shape, DType::kBf16);
   EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"),
-            "CUDA: head size: expected at most 128, got 160: run this model with device cpu");
+            "CUDA: head size: expected at most 256, got 288: run this model with device cpu");
   LoadRequest scaled = cuda_request(model);
   scaled.spec.ropes[0].query_scale_growth = 0.1;
   EXPECT_EQ(load_failure(scaled, "unsupported_model"),

@@ -151,7 +151,7 @@ TEST(cuda_attention_splits_of_prompts_fit) {
           for (int seq = 0; seq < num_seqs; ++seq)
             begins.push_back(begins.back() + count), lens.push_back(std::max(count, seq == 0 ? max_model_len : 1));
           AttentionPlan plan;
-          plan_attention(begins, lens, heads / kv_heads, kv_heads, 0, plan);
+          plan_attention(begins, lens, heads / kv_heads, kv_heads, {}, plan);
           const int tiles = static_cast<int>(plan.tiles.size()),
                     k_splits = attention_splits(tiles, kv_heads, (plan.longest + kChunk - 1) / kChunk);
           if (k_splits > 1) EXPECT(int64_t{tiles} * kv_heads * k_splits <= max_attention_splits(model, limits));

@@ -22,6 +22,10 @@ static std::string wanted_isa() {
   return wanted != nullptr && std::ranges::find(available, wanted) != available.end() ? wanted : "auto";
 }
 
+static bool is_mixture(const TinyShape& shape, int layer) {
+  return shape.num_experts > 0 && layer > 0;
+}
+
 TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   request_.device.isa = wanted_isa();
   char path[] = "/tmp/capstan-model-XXXXXX";
@@ -42,7 +46,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   const int num_layers = shape.num_layers + (shape.has_mtp ? 1 : 0);
   for (int layer = 0; layer < num_layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
-    const auto linear = [&](const char* name, int64_t rows, int64_t cols, bool has_bias) {
+    const auto linear = [&](const std::string& name, int64_t rows, int64_t cols, bool has_bias) {
       add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
       if (has_bias) add(prefix + name + ".bias", 0, rows, 0.3f);
     };
@@ -52,9 +56,22 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
     linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
     linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
     linear("o_proj", shape.hidden_size, q_size, false);
-    linear("gate_proj", shape.intermediate_size, shape.hidden_size, false);
-    linear("up_proj", shape.intermediate_size, shape.hidden_size, false);
-    linear("down_proj", shape.hidden_size, shape.intermediate_size, false);
+    const auto mlp = [&](const std::string& of, int64_t size, bool has_bias) {
+      linear(of + "gate_proj", size, shape.hidden_size, false);
+      linear(of + "up_proj", size, shape.hidden_size, false);
+      linear(of + "down_proj", shape.hidden_size, size, has_bias);
+    };
+    if (is_mixture(shape, layer)) {
+      linear("router", shape.num_experts, shape.hidden_size, shape.has_bias);
+      for (int expert = 0; expert < shape.num_experts; ++expert)
+        mlp("experts." + std::to_string(expert) + ".", shape.expert_size, shape.has_bias);
+      if (shape.shared_expert_size > 0) {
+        linear("shared_gate", 1, shape.hidden_size, false);
+        mlp("shared_expert.", shape.shared_expert_size, shape.has_bias);
+      }
+    } else {
+      mlp("", shape.intermediate_size, false);
+    }
     if (shape.has_qk_norm) {
       add(prefix + "q_norm.weight", 0, shape.head_dim, 0.2f, 1);
       add(prefix + "k_norm.weight", 0, shape.head_dim, 0.2f, 1);
@@ -72,6 +89,12 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   spec.layers.resize(static_cast<size_t>(num_layers));
   spec.layers[static_cast<size_t>(shape.num_layers) - 1].window = shape.sliding_window;
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
+    spec.layers[layer].is_moe = is_mixture(shape, static_cast<int>(layer));
+  spec.moe.num_experts = shape.num_experts;
+  spec.moe.top_k = shape.top_k;
+  spec.moe.intermediate_size = shape.num_experts > 0 ? shape.expert_size : 0;
+  spec.moe.shared_intermediate_size = shape.shared_expert_size;
   spec.has_mtp = shape.has_mtp;
   RopeSpec& rope = spec.ropes.emplace_back();
   rope.rotary_dim = shape.head_dim;

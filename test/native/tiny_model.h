@@ -14,13 +14,16 @@
 
 namespace capstan::testing {
 
-// A dense decoder that is small enough to finish a request in milliseconds.
+// A decoder that is small enough to finish a request in milliseconds.
 struct TinyShape {
   int64_t vocab_size = 300, hidden_size = 64, intermediate_size = 128;
   int num_layers = 2, num_heads = 4, num_kv_heads = 2, head_dim = 32;
   bool has_bias = true, has_qk_norm = false, is_tied = false;
   int sliding_window = 0;
   bool has_mtp = false;
+  // Layers from the second on are mixtures of experts, if there are any. shared_expert_size: 0 = no shared expert.
+  int num_experts = 0, top_k = 0;
+  int64_t expert_size = 64, shared_expert_size = 0;
 };
 
 // A random checkpoint in a temporary file, and the record that loads it on the CPU.

@@ -227,11 +227,15 @@ inline float sink_weight(const AttentionArgs& args, int head, float maximum) {
 
 void store_result(const AttentionArgs& args, const RowStates& total) {
   const KvLayout& layout = args.cache.layout;
+  const bool is_mixed = layout.dtype == DType::kInt8;
   for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
     float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
     const float sum = total.sum[row] + sink_weight(args, row % args.num_heads, total.maximum[row]);
+    float* const out = total.out + row * layout.v_dim;
+    if (is_mixed) mix_head(out, layout.head_dim);
+    const float divisor = is_mixed ? sum * static_cast<float>(mixed_dims(layout.head_dim)) : sum;
     for (int d = 0; d < layout.head_dim; ++d)
-      to[d] = total.out[row * layout.v_dim + d] / sum;
+      to[d] = out[d] / divisor;
   }
 }
 

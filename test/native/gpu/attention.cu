@@ -178,7 +178,7 @@ std::vector<uint16_t> Attention::run(int num_chunks, bool is_warp_per_tile) cons
 }
 
 std::vector<uint16_t> Attention::run_wgmma() const {
-  const std::vector<AttentionTile> tiles = tiles_of(kWideRows);
+  const std::vector<AttentionTile> tiles = tiles_of(wide_rows(layout_.k_dim / 32));
   const OnDevice<AttentionTile> device_tiles(tiles);
   const OnDevice<uint16_t> acts = unwritten_acts();
   AttentionArgs attention_args = args(device_tiles, tiles.size(), acts);
@@ -263,13 +263,17 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, {3, 3, 128, 0, 64}, {{300, 1}, {20, 20}});
     check_attention(type, {4, 2, 32, 37, 64, true}, small);
     check_attention(type, {3, 1, 80, 0, 128, true}, {{300, 1}, {70, 70}});
+    // Large heads, with a size of keys that is padded.
+    check_attention(type, {3, 1, 136, 0, 128, true}, {{300, 1}, {70, 70}});
+    check_attention(type, {2, 1, 256, 37, 64}, {{600, 1}, {64, 64}});
+    check_attention(type, {4, 2, 256, 0, 64}, {{900, 1}, {5, 5}});
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
     for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097})
       decodes.push_back({context, 1});
     for (const auto& [heads, kv_heads] :
          std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
-      for (const int head_dim : {64, 80, 96, 128})
+      for (const int head_dim : {64, 80, 96, 128, 160, 192, 256})
         for (const int window : {0, 100}) {
           check_attention(type, {heads, kv_heads, head_dim, window, 64}, decodes);
           if (heads == 12) check_attention(type, {heads, kv_heads, head_dim, window, 64}, prefills);
@@ -295,10 +299,13 @@ TEST(kernel_attention_wgmma_over_the_shapes) {
     check_attention_wgmma(type, {2, 1, 64, 0, 64}, {{129, 129}, {320, 7}});
     check_attention_wgmma(type, {3, 1, 80, 100, 128}, {{300, 50}, {90, 90}});
     check_attention_wgmma(type, {6, 1, 128, 0, 64}, {{345, 25}, {20, 20}});
+    // Both warpgroups have the same rows.
+    check_attention_wgmma(type, {3, 1, 136, 0, 128}, {{300, 50}, {65, 65}});
+    check_attention_wgmma(type, {2, 1, 256, 70, 64}, {{330, 40}, {64, 64}, {7, 3}});
     if (!is_full()) continue;
     for (const auto& [heads, kv_heads] :
          std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
-      for (const int head_dim : {64, 80, 96, 128})
+      for (const int head_dim : {64, 80, 96, 128, 160, 192, 256})
         for (const int window : {0, 100})
           check_attention_wgmma(type, {heads, kv_heads, head_dim, window, 64},
                                 {{300, 300},

@@ -106,6 +106,9 @@ const std::vector<DecoderShape>& decoder_shapes() {
     shape.head_dim = 15, shape.rotary_dim = 14;
     shape.activation = Activation::kGeluTanh;
     list.push_back(shape);
+    shape = {};  // large heads
+    shape.num_heads = 2, shape.num_kv_heads = 1, shape.head_dim = 256, shape.rotary_dim = 64, shape.has_qk_norm = true;
+    list.push_back(shape);
     return list;
   }();
   return all;

@@ -165,6 +165,40 @@ TEST(cuda_engine_ranks_change_no_bit) {
   }
 }
 
+// Every token has all experts, so that no rounding chooses others.
+TinyShape mixture() {
+  TinyShape shape{.intermediate_size = 256, .num_layers = 3};
+  shape.num_experts = shape.top_k = 3;
+  shape.shared_expert_size = 96;
+  return shape;
+}
+
+TEST(cuda_engine_with_experts_answers_like_the_cpu) {
+  TinyShape without_shared = mixture();
+  without_shared.has_bias = false, without_shared.shared_expert_size = 0;
+  expect_like_the_cpu(mixture(), DType::kBf16, 1);
+  for (const int world_size : {1, 2})
+    expect_like_the_cpu(mixture(), DType::kF16, world_size);
+  expect_like_the_cpu(without_shared, DType::kF16, 1);
+}
+
+// The batch, the cache, chunks and ranks, with experts that differ between tokens.
+TEST(cuda_engine_with_experts_changes_no_bit) {
+  TinyShape shape = mixture();
+  shape.num_experts = 7, shape.top_k = 2;
+  const TinyModel model(shape, DType::kBf16);
+  Prompts prompts = engine_prompts();
+  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  for (const int world_size : {1, 2}) {
+    LoadRequest request = on_device(model, world_size);
+    if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
+    Session session(request);
+    const std::string what = "experts, " + std::to_string(world_size) + " ranks";
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, what.c_str());
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, (what + ", cached").c_str());
+  }
+}
+
 // Prompts and completions of few ids, so that look-ups find places. Drafts are accepted and rejected.
 TEST(cuda_engine_speculation_changes_no_bit) {
   for (const auto& [shape, dtype] : models()) {
@@ -228,6 +262,19 @@ TEST(cuda_engine_without_a_feature_changes_no_bit) {
                     ("batched without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
       }
     }
+}
+
+// Decoded weights have the values of the codes.
+TEST(cuda_engine_with_experts_of_codes_changes_no_bit) {
+  const TinyModel model(mixture(), DType::kBf16);
+  const Prompts prompts = {random_ids(1, 70, 300), random_ids(2, 5, 300)};
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+    LoadRequest request = on_device(model);
+    request.quantization = quantization;
+    const auto with_codes = solo_answers(request, num_tokens(), prompts);
+    const Without without("codes");
+    expect_same(with_codes, solo_answers(request, num_tokens(), prompts), quantization_name(quantization));
+  }
 }
 
 // Models this small always use one-shot otherwise. Runs prompts alone and together, and decodes more sequences than a

@@ -1,0 +1,196 @@
+// The mixture of experts of a layer.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/experts.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+int64_t rows_of_experts(int64_t num_tokens, const Moe& moe) {
+  const int64_t pairs = num_tokens * moe.top_k;
+  const int tile_rows = expert_tile_rows(pairs, moe.num_experts);
+  return max_expert_tiles(pairs, moe.num_experts, tile_rows) * tile_rows;
+}
+
+// The matrices as an array that the kernels index by expert.
+DeviceBuffer upload_array(const std::vector<ExpertWeights>& experts, std::unique_ptr<Matrix> ExpertWeights::* which,
+                          cudaStream_t stream) {
+  std::vector<DeviceMatrix> all;
+  for (const ExpertWeights& expert : experts)
+    all.push_back(static_cast<const CudaMatrix&>(*(expert.*which)).device);
+  for (const DeviceMatrix& matrix : all)
+    if (matrix.codes.kind != all[0].codes.kind)
+      throw Error(ErrorCode::kUnsupportedModel,
+                  "CUDA: experts of one layer whose weights have different types are not supported yet: run this model "
+                  "with device cpu");
+  DeviceBuffer buffer(all.size() * sizeof(DeviceMatrix), "the list of experts");
+  check(cudaMemcpyAsync(buffer.as<void>(), all.data(), buffer.bytes(), cudaMemcpyHostToDevice, stream),
+        "the list of experts");
+  wait_for(stream);
+  return buffer;
+}
+
+}  // namespace
+
+void CudaBackend::allocate_experts(int64_t num_tokens) {
+  const Moe& moe = model_.moe;
+  const auto words = [](int64_t count, const char* purpose) {
+    return DeviceBuffer(static_cast<size_t>(count) * 4, purpose);
+  };
+  const int64_t pairs = num_tokens * moe.top_k, rows = rows_of_experts(num_tokens, moe);
+  const auto split_of_rank = [&](int64_t size) {
+    return split_depth(size, size * world_size(), row_parallel_parts(size * world_size()));
+  };
+  ExpertBuffers& buffers = experts_;
+  buffers.chosen = words(pairs, "the choice of experts");
+  buffers.weights = words(pairs + num_tokens, "the weights of experts");
+  buffers.pair_rows = words(pairs, "the rows of experts");
+  buffers.row_tokens = words(rows, "the tokens of experts");
+  buffers.first_rows = words(moe.num_experts + 1, "the rows of experts");
+  buffers.tile_experts = words(rows / kTileTokens, "the tiles of experts");
+  // The first `rows` are those of the experts, and then each token has one of the shared expert.
+  buffers.results = words((rows + (moe.shared_intermediate_size > 0 ? num_tokens : 0)) * model_.hidden_size,
+                          "the results of experts");
+  buffers.acts = make_acts(rows, norm_acts_.split, "the activations of experts", false);
+  buffers.mlp_acts = make_acts(rows, split_of_rank(moe.intermediate_size), "the activations of experts", false);
+  if (moe.shared_intermediate_size > 0)
+    buffers.shared_acts = make_acts(num_tokens, split_of_rank(moe.shared_intermediate_size),
+                                    "the activations of the shared expert", true);
+}
+
+// NOTE: uploads at the first step of each layer, before a step is captured.
+const CudaBackend::ExpertArrays& CudaBackend::arrays_of(const MoeWeights& moe) {
+  const auto found = expert_arrays_.find(&moe);
+  if (found != expert_arrays_.end()) return found->second;
+  ExpertArrays arrays{upload_array(moe.experts, &ExpertWeights::gate_up_proj, stream_),
+                      upload_array(moe.experts, &ExpertWeights::down_proj, stream_)};
+  return expert_arrays_.emplace(&moe, std::move(arrays)).first->second;
+}
+
+// The experts' products, for the rows that launch_expert_rows has assigned.
+void CudaBackend::multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows) {
+  ExpertGemmArgs args;
+  args.tile_experts = rows.tile_experts;
+  args.tile_rows = rows.tile_rows;
+  GemmArgs& product = args.product;
+  product.type = type();
+  product.num_tokens = rows.num_tiles * rows.tile_rows;
+  product.weights = cuda_matrix(*weights.experts[0].gate_up_proj).device;
+  product.acts = experts_.acts.data(false);
+  product.output = GemmOutput::kGated;
+  product.gated = experts_.mlp_acts.data(false);
+  product.gated_split = experts_.mlp_acts.split;
+  product.activation = model_.activation;
+  args.experts = arrays.gate_ups.as<DeviceMatrix>();
+  launch_expert_gemm(args, resources_, stream_);
+  product.weights = cuda_matrix(*weights.experts[0].down_proj).device;
+  product.acts = experts_.mlp_acts.data(false);
+  product.output = GemmOutput::kStore;
+  product.out = experts_.results.as<float>();
+  product.out_stride = model_.hidden_size;
+  args.adds_bias = false;  // launch_expert_sum adds it once for all ranks
+  args.experts = arrays.downs.as<DeviceMatrix>();
+  launch_expert_gemm(args, resources_, stream_);
+}
+
+// Writes the results of the shared expert to their rows.
+void CudaBackend::multiply_shared_expert(const ExpertWeights& shared, int64_t first_row) {
+  GemmArgs product = gemm_args(*shared.gate_up_proj, norm_acts_, step_.num_tokens);
+  product.output = GemmOutput::kGated;
+  product.gated = experts_.shared_acts.data(is_row_major(step_.num_tokens));
+  product.gated_split = experts_.shared_acts.split;
+  product.activation = model_.activation;
+  project(product);
+  product = gemm_args(*shared.down_proj, experts_.shared_acts, step_.num_tokens);
+  product.out = experts_.results.as<float>() + first_row * model_.hidden_size;
+  product.out_stride = model_.hidden_size;
+  product.weights.bias = nullptr;
+  project(product);
+}
+
+void CudaBackend::moe_residual(const LayerWeights& weights) {
+  if (mode_ == StepMode::kReplay) return;
+  const ExpertArrays& arrays = guarded([&]() -> const ExpertArrays& { return arrays_of(*weights.moe); });
+  enqueue([this, &weights, &arrays] {
+    const MoeWeights& experts = *weights.moe;
+    const Moe& moe = model_.moe;
+    const int num_tokens = step_.num_tokens;
+    const bool has_shared = moe.shared_intermediate_size > 0;
+    NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, num_tokens);
+    if (world_size() > 1 || pending_.parts > 0)
+      all_reduce_and_norm(norm);
+    else if (has_shared)
+      launch_norm(norm, stream_);
+
+    RouterArgs router;
+    router.moe = moe;
+    router.hidden = hidden_.as<float>();
+    router.ids = step_.ids;
+    router.num_tokens = num_tokens;
+    router.hidden_size = model_.hidden_size;
+    router.norm = norm.weight;
+    router.eps = norm.eps;
+    router.router = cuda_matrix(*experts.router).floats;
+    router.bias = cuda_matrix(*experts.router).device.bias;
+    router.selection_bias = device_vector(experts.selection_bias);
+    router.scales = device_vector(experts.scales);
+    router.shared_gate = has_shared && experts.shared_gate ? cuda_matrix(*experts.shared_gate).floats : nullptr;
+    router.experts = experts_.chosen.as<int32_t>();
+    router.weights = experts_.weights.as<float>();
+    router.shared_weights = router.weights + int64_t{limits_.max_num_tokens} * moe.top_k;
+    launch_router(router, stream_);
+
+    ExpertRowsArgs rows;
+    rows.experts = router.experts;
+    rows.num_pairs = num_tokens * moe.top_k;
+    rows.top_k = moe.top_k;
+    rows.num_experts = moe.num_experts;
+    rows.tile_rows = expert_tile_rows(rows.num_pairs, rows.num_experts);
+    rows.num_tiles = static_cast<int>(max_expert_tiles(rows.num_pairs, rows.num_experts, rows.tile_rows));
+    rows.first_rows = experts_.first_rows.as<int32_t>();
+    rows.tile_experts = experts_.tile_experts.as<int32_t>();
+    rows.row_tokens = experts_.row_tokens.as<int32_t>();
+    rows.pair_rows = experts_.pair_rows.as<int32_t>();
+    launch_expert_rows(rows, stream_);
+
+    norm.rows = rows.row_tokens;
+    norm.num_rows = rows.num_tiles * rows.tile_rows;
+    norm.is_row_major = false;
+    norm.acts = experts_.acts.data(false);
+    norm.uses_pdl = false;
+    launch_norm(norm, stream_);
+    multiply_experts(experts, arrays, rows);
+    if (has_shared) multiply_shared_expert(experts.shared, norm.num_rows);
+
+    // Each rank adds the results of all ranks for its share of the tokens. The next norm adds the shares.
+    ExpertSumArgs sum;
+    const bool is_alone = world_size() == 1;
+    sum.hidden = is_alone ? hidden_.as<float>() : partial();
+    sum.replaces = !is_alone;
+    sum.first = is_alone ? 0 : share_begin(ranks_->rank());
+    sum.end = is_alone ? num_tokens : share_begin(ranks_->rank() + 1);
+    sum.shared_row = has_shared ? norm.num_rows : -1;
+    sum.world_size = world_size();
+    sum.experts = router.experts;
+    sum.pair_rows = rows.pair_rows;
+    sum.weights = router.weights;
+    sum.shared_weights = router.shared_gate == nullptr ? nullptr : router.shared_weights;
+    sum.downs = arrays.downs.as<DeviceMatrix>();
+    sum.shared_bias = has_shared ? cuda_matrix(*experts.shared.down_proj).device.bias : nullptr;
+    sum.num_tokens = num_tokens;
+    sum.top_k = moe.top_k;
+    sum.hidden_size = model_.hidden_size;
+    const auto all = ranks_->begin_exchange(experts_.results.as<void>(), stream_);
+    for (int rank = 0; rank < world_size(); ++rank)
+      sum.results[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
+    launch_expert_sum(sum, stream_);
+    ranks_->end_exchange(stream_);
+    pending_ = {};
+  });
+}
+
+}  // namespace capstan::cuda
