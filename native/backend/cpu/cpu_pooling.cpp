@@ -23,6 +23,7 @@ void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* 
 }
 
 void CpuBackend::norm_hidden(const Vector& norm) {
+  const PartScope part(profile_, StepPart::kNorms);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       norm_row(hidden_row(row), &norm, model_.hidden_size, hidden_row(row));
@@ -30,6 +31,7 @@ void CpuBackend::norm_hidden(const Vector& norm) {
 }
 
 void CpuBackend::add_embeddings(const EmbeddingWeights& weights) {
+  const PartScope part(profile_, StepPart::kEmbedding);
   const int64_t size = model_.hidden_size;
   const float* positions = values_of(weights.positions.get());
   const float* types = values_of(weights.token_types.get());
@@ -68,6 +70,7 @@ void CpuBackend::run_head(std::span<const HeadLayer> head, int64_t num_rows) {
 }
 
 void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) {
+  const PartScope part(profile_, StepPart::kPooling);
   const int64_t size = model_.hidden_size;
   CAPSTAN_CHECK(static_cast<int64_t>(rows.size()) <= limits_.max_num_seqs);
   team_.for_ranges(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
