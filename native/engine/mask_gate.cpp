@@ -79,6 +79,7 @@ bool MaskGate::has_waiting_in_time() const {
 }
 
 void MaskGate::take_ready_masks() {
+  if (waiting_.empty()) return;
   const PartScope part(options_.profile, StepPart::kMasks);
   const auto now = Clock::now();
   for (size_t i = 0; i < waiting_.size();) {
