@@ -1,6 +1,6 @@
 """Compares the tokens that engines expect with those of transformers in f32, and writes a table.
 
-  python compare.py --reference FOLDER [--text FILE] [--tokens 50000] [--window 512] [--out FILE.md] [--title TEXT]
+  python compare.py --reference FOLDER [--text FILE --ids FILE] [--tokens 50000] [--window 512] [--out FILE.md] [--title TEXT]
       [--save FILE.npz] "name=command" …        (torch, transformers, numpy)
 
 Each window of the text is read by transformers and by every engine (protocol.py). Per token:
@@ -64,15 +64,16 @@ def divergence(reference, ids, logprobs):
     return kl + rest * math.log(rest / their_rest)
 
 
-def windows_of(tokenizer, args):
+def windows_of(args):
     """Returns lists of token ids. A file of chats has one window per chat, as the model's template writes it."""
     if args.text.suffix == ".jsonl":
         chats = (json.loads(line) for line in args.text.read_text().splitlines())
+        tokenizer = transformers.AutoTokenizer.from_pretrained(args.reference)
         plain = [chat for chat in chats if not chat["tools"] and isinstance(chat["expected"], str)]
         texts = ([*chat["messages"], {"role": "assistant", "content": chat["expected"]}] for chat in plain)
         windows = [list(tokenizer.apply_chat_template(messages, return_dict=False))[: args.window] for messages in texts]
     else:
-        ids = tokenizer(args.text.read_text(), add_special_tokens=False)["input_ids"]
+        ids = json.loads(args.ids.read_text())
         windows = [ids[begin : begin + args.window] for begin in range(0, len(ids), args.window)]
     taken, total = [], 0
     for window in windows:
@@ -88,6 +89,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("--text", type=Path, default=HERE / "text.txt")
+    parser.add_argument("--ids", type=Path, help="the token ids of the text (llama_ids.py), unless it is a file of chats")
     parser.add_argument("--tokens", type=int, default=50_000)
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--title", default="Quality of quantized weights")
@@ -96,10 +98,9 @@ def main():
     parser.add_argument("engines", nargs="+")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("QUALITY_THREADS", "2")))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(args.reference)
     model = transformers.AutoModelForCausalLM.from_pretrained(args.reference, dtype=torch.float32).eval()
     engines = [Engine(*item.split("=", 1)) for item in args.engines]
-    windows, own = windows_of(tokenizer, args), []
+    windows, own = windows_of(args), []
     for number, ids in enumerate(windows):
         for engine in engines:
             engine.ask(ids)

@@ -59,6 +59,7 @@ def main():
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file="reference.gguf", dtype=torch.float32)
     model.save_pretrained(folder / "hf")
+    # Capstan needs a tokenizer to load the folder. The ids come from llama_ids.py: this one reads spaces as another token.
     transformers.AutoTokenizer.from_pretrained(folder, gguf_file="reference.gguf").save_pretrained(folder / "hf")
 
 

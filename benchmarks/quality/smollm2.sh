@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 dir=$1 out=$2
 shift 2
 capstan() { echo "node capstan_engine.mjs $1 '$2'"; }
+"$L" llama_ids.py "$dir/reference.gguf" text.txt "$dir/ids.json"
 engines=(
   "Capstan f32=$(capstan "$dir/hf" '{"dtype":"f32"}')"
   "Capstan bf16=$(capstan "$dir/hf" '{"dtype":"bf16"}')"
@@ -32,4 +33,4 @@ if [ -n "${O:-}" ]; then
     "OpenVINO int4, computed in f32=$O openvino_engine.py $dir/ov-int4 $exact"
   )
 fi
-"$PYTHON" compare.py --reference "$dir/hf" --title "Quality of quantized weights: SmolLM2-135M" --out "$out" "$@" "${engines[@]}"
+"$PYTHON" compare.py --reference "$dir/hf" --ids "$dir/ids.json" --title "Quality of quantized weights: SmolLM2-135M" --out "$out" "$@" "${engines[@]}"
