@@ -37,7 +37,8 @@ const { values } = parseArgs({
 const NUM_KEYS = 100_000;
 const NUM_STREAMS = 64;
 const TOKENS_PER_STREAM = 500;
-const NUM_WARM_UP = 300;
+/** Enough for each gateway to run compiled code. */
+const NUM_WARM_UP = 3000;
 const NUM_ROUNDS = 3;
 /** More open requests than this are not sent at a fixed rate. */
 const MAX_OPEN = 256;

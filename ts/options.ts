@@ -136,7 +136,7 @@ export interface EngineOptions {
   maxLoras?: number;
   /** Speculative decoding, for example `{ method: 'ngram', numSpeculativeTokens: 5 }`. Default: none. */
   speculative?: SpeculativeOptions;
-  /** Records where the time of the steps goes: `profile` of {@link Engine.stats}. Costs a little time. Default: false. */
+  /** Records where the time of the steps goes, in `profile` of {@link Engine.stats}. Costs time. Default: false. */
   profile?: boolean;
   /**
    * Maximum number of waiting prompt tokens, prompts that are still being tokenized included. Further requests fail

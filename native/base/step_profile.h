@@ -1,6 +1,6 @@
 #pragma once
 // Where the time of the engine's steps goes. One thread, the engine's, is in one part of a step at a time, so the parts
-// add up to its time. Code that can be profiled has a pointer to a StepProfile, which is null when nobody asked for it.
+// add up to its time. Code that can be profiled has a pointer to a StepProfile, which is null without a profile.
 #include <array>
 #include <chrono>
 #include <cstdint>

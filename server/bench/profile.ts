@@ -10,7 +10,7 @@ export interface Profile {
   idleUs: number;
   /** The thread of JavaScript was busy, beside the steps. */
   javascriptUs: number;
-  /** What the shares of the limit refer to: the fastest that the run has shown, by a test of the machine or by a part. */
+  /** What the shares of the limit refer to: the fastest that a test of the machine or a part of a step has shown. */
   limits: Rates;
 }
 
@@ -92,7 +92,7 @@ export function profileOf(
 
 function workOf(before: StepProfile, after: StepProfile, kind: number, part: number): Work {
   const at = kind * after.parts.length + part;
-  const ops = after.math.map((name, math) => [name, after.ops[math][at] - before.ops[math][at]]);
+  const ops = after.math.map((name, math): [string, number] => [name, after.ops[math][at] - before.ops[math][at]]);
   return {
     us: after.partUs[at] - before.partUs[at],
     bytes: after.bytes[at] - before.bytes[at],
@@ -103,7 +103,10 @@ function workOf(before: StepProfile, after: StepProfile, kind: number, part: num
 /** A part that is faster than the tests proves that the machine can be. So no part exceeds its limit. */
 function including({ readGbPerS, gopPerS }: Rates, { us, bytes, ops }: Work): Rates {
   if (us <= 0) return { readGbPerS, gopPerS };
-  const faster = Object.entries(ops).map(([math, count]) => [math, Math.max(gopPerS[math], count / us / 1e3)]);
+  const faster = Object.entries(ops).map(([math, count]): [string, number] => [
+    math,
+    Math.max(gopPerS[math], count / us / 1e3),
+  ]);
   return { readGbPerS: Math.max(readGbPerS, bytes / us / 1e3), gopPerS: Object.fromEntries(faster) };
 }
 

@@ -178,7 +178,9 @@ function streamedBody(
     isFlowing = true;
     message.on('data', (chunk: Buffer) => queue.push(chunk));
     message.on('end', () => queue.end());
-    message.on('close', () => queue.fail(clientDisconnected()));
+    message.on('close', () => {
+      if (!message.readableEnded) queue.fail(clientDisconnected());
+    });
     return queue;
   };
   return { readBody: () => startReading().readAll(), bodyPieces: () => startReading().pieces() };
@@ -214,7 +216,9 @@ async function readBody(
       else chunks.push(chunk);
     });
     message.on('end', () => settle(() => resolve(Buffer.concat(chunks))));
-    message.on('close', () => settle(() => reject(clientDisconnected())));
+    message.on('close', () => {
+      if (!message.readableEnded) settle(() => reject(clientDisconnected()));
+    });
   });
 }
 

@@ -78,12 +78,16 @@ export function logDroppedTools(log: Log, requestId: string, types: readonly str
   log.info({ requestId, types: shown }, 'left out tools of types that this server does not have');
 }
 
-/** Gives a tool in an error the place and the fields that it has in the request. */
-export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
+/**
+ * Gives a tool in an error the place and the fields that it has in the request.
+ * @param schemaField The field of a tool that holds the schema of the arguments. undefined: as in chat completions.
+ */
+export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string | undefined): unknown {
   if (!(error instanceof ApiError) || error.param === null) return error;
   const renamed = (text: string) =>
     text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (_match, index: string, schema?: string) => {
       const place = `tools[${places[Number(index)] ?? index}]`;
+      if (schemaField === undefined) return `${place}.function${schema ?? ''}`;
       return schema === undefined ? place : `${place}.${schemaField}`;
     });
   const { code, message, param, headers, cause } = error;

@@ -131,7 +131,12 @@ export class ResponsesWriter implements ClientWriter {
 
   constructor({ model, created }: ReplyHead, id: string, call: ResponsesCall) {
     this.#head = { id, created, model, isStored: false, call, defaults: {} };
-    this.#output = new Output(id, call.customNames, (type, fields) => this.#emit(type, fields));
+    this.#output = new Output({
+      responseId: id,
+      customNames: call.customNames,
+      words: STYLE.words,
+      emit: (type, fields) => this.#emit(type, fields),
+    });
   }
 
   begin(): string {

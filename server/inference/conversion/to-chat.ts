@@ -41,6 +41,7 @@ export function toChatBody(
 ): object {
   if (options.continueFinalMessage === true)
     throw refused('messages', 'a last message of the user', 'one of the assistant');
+  if (options.logprobs !== undefined) throw refused('top_logprobs', '0', String(options.logprobs));
   const sampling = Object.entries(FIELDS).map(([name, field]) => [field, options[name as keyof typeof FIELDS]]);
   return withoutUndefined({
     model,

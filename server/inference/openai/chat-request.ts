@@ -16,7 +16,7 @@ import {
 } from './sampling-request';
 import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest, type WireTool } from './schema';
 import { requestedOutput } from './structured-output';
-import { CHAT_UNSUPPORTED, refuseUnsupported, unsupportedValue } from './unsupported';
+import { CHAT_UNSUPPORTED, refuseUnsupported } from './unsupported';
 import { show, validate } from '../../base/json/validate';
 
 /** A chat request as library options. */
@@ -30,6 +30,7 @@ export interface ChatCall extends ConversationCall {
   returnsPromptText: boolean;
   tokensAsIds: boolean;
   requestId: string | undefined;
+  toolPlaces: AllowedTools['toolPlaces'];
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
@@ -37,9 +38,11 @@ export async function parseChatRequest(
   { value, seed }: JsonText,
   { settings, vocabSize }: ParseLimits,
 ): Promise<ChatCall> {
-  const request = withTools(await validate(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
+  checkToolTypes(value);
+  const sent = withTools(await validate(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
   refuseUnsupported(value, CHAT_UNSUPPORTED);
-  checkConversation(request);
+  checkConversation(sent);
+  const { request, toolPlaces } = withAllowedTools(sent);
   checkToolChoice(request);
   checkGenerationFields(request);
   const structured = requestedOutput(request);
@@ -63,6 +66,7 @@ export async function parseChatRequest(
     tokensAsIds: request.return_tokens_as_token_ids ?? settings.tokensAsTokenIds,
     cacheSalt: request.cache_salt,
     requestId: request.request_id,
+    toolPlaces,
     names: {
       ...CLIENT_NAMES,
       prompt: 'messages',
@@ -90,8 +94,51 @@ function withTools(request: ChatCompletionRequest): ChatCompletionRequest {
   };
 }
 
-/** Types of `tool_choice` that OpenAI defines and this server does not support. */
-const UNSUPPORTED_TOOL_CHOICES = ['allowed_tools', 'custom'];
+/** Throws an ApiError for a tool that is no function, because the model would not get it. */
+function checkToolTypes(body: unknown): void {
+  const { tools } = (body ?? {}) as { tools?: unknown };
+  if (!Array.isArray(tools)) return;
+  for (const [i, tool] of tools.entries()) {
+    const type = (tool as { type?: unknown } | null)?.type;
+    if (typeof type !== 'string' || type === 'function') continue;
+    const param = `tools[${i}].type`;
+    throw new ApiError('invalid_value', `${param}: expected function, got ${show(type)}`, { param });
+  }
+}
+
+interface AllowedTools {
+  request: ChatCompletionRequest;
+  /** For each tool, its index in the request of the client. undefined: the same. */
+  toolPlaces: readonly number[] | undefined;
+}
+
+/** Leaves the tools of a `tool_choice` of the type `allowed_tools`, and its mode as the choice. */
+function withAllowedTools(request: ChatCompletionRequest): AllowedTools {
+  const { tools = [], tool_choice: choice } = request;
+  if (typeof choice !== 'object' || choice.type !== 'allowed_tools') return { request, toolPlaces: undefined };
+  const { allowed_tools: allowed } = choice;
+  const param = 'tool_choice.allowed_tools';
+  if (allowed === undefined)
+    throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
+  const { mode = 'auto' } = allowed;
+  if (mode !== 'auto' && mode !== 'required')
+    throw new ApiError('invalid_value', `${param}.mode: expected auto or required, got ${show(mode)}`, {
+      param: `${param}.mode`,
+    });
+  const names = allowed.tools.map(({ function: called }, i) => {
+    const name = (called as { name?: unknown } | undefined)?.name;
+    if (tools.some((tool) => tool.function.name === name)) return name;
+    const path = `${param}.tools[${i}].function.name`;
+    throw new ApiError('invalid_value', `${path}: expected the name of a tool in the request, got ${show(name)}`, {
+      param: path,
+    });
+  });
+  const toolPlaces = tools.flatMap((tool, i) => (names.includes(tool.function.name) ? [i] : []));
+  return {
+    request: { ...request, tools: toolPlaces.map((i) => tools[i]), tool_choice: names.length === 0 ? 'none' : mode },
+    toolPlaces,
+  };
+}
 
 function checkToolChoice({ tools = [], tool_choice: choice, functions }: ChatCompletionRequest): void {
   const param = functions === undefined ? 'tool_choice' : 'function_call';
@@ -101,9 +148,7 @@ function checkToolChoice({ tools = [], tool_choice: choice, functions }: ChatCom
   if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice))
     throw invalid('none, auto, required or a function', choice);
   if (typeof choice === 'object' && choice.type !== 'function')
-    throw UNSUPPORTED_TOOL_CHOICES.includes(choice.type)
-      ? unsupportedValue(param, choice.type)
-      : invalid('the type function', choice.type);
+    throw invalid('the type function or allowed_tools', choice.type);
   if (choice !== 'none' && tools.length === 0) throw invalid('none, because there are no tools', choice);
   if (typeof choice !== 'object') return;
   const name = choice.function?.name;

@@ -5,6 +5,7 @@ import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type Pr
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
 import { generateChat } from '../conversation/generate-chat';
+import { withToolPlaces } from '../conversation/tools';
 import { sendJson } from '../../http/send-json';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
@@ -26,30 +27,34 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     hasPrefixCache: engine.info.prefixCache,
     words: new TokenWords(engine, call.tokensAsIds),
   };
-  await generateChat(context, call, head.id, async (generation, { promptTokens, promptTokenIds }) => {
-    const prompt = await promptEcho(context, call, promptTokenIds);
-    if (!call.isStream) {
-      const result = await generation.result();
-      return sendJson(
-        reply,
-        chatCompletion(head, call, result, prompt, style),
-        requestId,
-        reportsUsage ? result.usage : undefined,
-      );
-    }
-    const chunks = new ChatChunks(head, call, promptTokens, style);
-    await streamReply(context, request, reply, requestId, async (sse) => {
-      await sse.send(...chunks.begin(prompt));
-      for await (const events of readyEvents(generation)) {
-        const data = chunks.take(events);
-        if (data.length > 0) await sse.send(...data);
+  try {
+    await generateChat(context, call, head.id, async (generation, { promptTokens, promptTokenIds }) => {
+      const prompt = await promptEcho(context, call, promptTokenIds);
+      if (!call.isStream) {
+        const result = await generation.result();
+        return sendJson(
+          reply,
+          chatCompletion(head, call, result, prompt, style),
+          requestId,
+          reportsUsage ? result.usage : undefined,
+        );
       }
-      if (!call.usage.isAtEnd && !reportsUsage) return;
-      const { usage } = await generation.result();
-      if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
-      return reportsUsage ? usage : undefined;
+      const chunks = new ChatChunks(head, call, promptTokens, style);
+      await streamReply(context, request, reply, requestId, async (sse) => {
+        await sse.send(...chunks.begin(prompt));
+        for await (const events of readyEvents(generation)) {
+          const data = chunks.take(events);
+          if (data.length > 0) await sse.send(...data);
+        }
+        if (!call.usage.isAtEnd && !reportsUsage) return;
+        const { usage } = await generation.result();
+        if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
+        return reportsUsage ? usage : undefined;
+      });
     });
-  });
+  } catch (error) {
+    throw call.toolPlaces === undefined ? error : withToolPlaces(error, call.toolPlaces, undefined);
+  }
 }
 
 async function promptEcho(

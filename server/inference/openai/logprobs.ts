@@ -30,12 +30,17 @@ export class TokenWords {
 
 /** Returns `choices[].logprobs` of a chat completion. */
 export function chatLogprobs(logprobs: readonly TokenLogprob[], words: TokenWords): object {
+  return { content: tokenLogprobs(logprobs, words) };
+}
+
+/** Returns each token with its log-probability and those of the alternatives. */
+export function tokenLogprobs(logprobs: readonly TokenLogprob[], words: TokenWords): object[] {
   const entry = ({ tokenId, logprob }: { tokenId: number; logprob: number }) => ({
     token: words.word(tokenId),
     logprob: finite(logprob),
     bytes: [...words.bytes(tokenId)],
   });
-  return { content: logprobs.map((token) => ({ ...entry(token), top_logprobs: token.topLogprobs.map(entry) })) };
+  return logprobs.map((token) => ({ ...entry(token), top_logprobs: token.topLogprobs.map(entry) }));
 }
 
 /**

@@ -171,7 +171,16 @@ export const CHAT_COMPLETION_REQUEST = object(
     max_completion_tokens: integer({ minimum: 1 }),
     logprobs: boolean,
     top_logprobs: integer({ minimum: -1 }),
-    tool_choice: stringOr(object({ type: string, function: object({ name: string }, ['name']) }, ['type'])),
+    tool_choice: stringOr(
+      object(
+        {
+          type: string,
+          function: object({ name: string }, ['name']),
+          allowed_tools: object({ mode: string, tools: array(openObject, { maxItems: MAX_TOOLS }) }, ['tools']),
+        },
+        ['type'],
+      ),
+    ),
     parallel_tool_calls: boolean,
     functions: array(functionDefinition, { maxItems: MAX_TOOLS }),
     function_call: stringOr(object({ name: string }, ['name'])),

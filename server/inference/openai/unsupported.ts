@@ -67,7 +67,6 @@ export const RESPONSES_UNSUPPORTED: UnsupportedFields = {
   background: is(true),
   conversation: always,
   prompt: always,
-  top_logprobs: not(0),
   truncation: not('disabled'),
   modalities: (value) => !Array.isArray(value) || value.some(not('text')),
   chat_template: always,

@@ -2,11 +2,12 @@ import { boolean, count, exactly, list, nullable, ref, type ResponseSchema, seco
 
 const status = { type: 'string', enum: ['in_progress', 'completed', 'incomplete'] };
 const anything = {};
+const alternative = { token: string, logprob: { type: 'number' }, bytes: list({ type: 'integer' }) };
 const outputText = exactly({
   type: { const: 'output_text' },
   text: string,
   annotations: list(anything, { maxItems: 0 }),
-  logprobs: list(anything, { maxItems: 0 }),
+  logprobs: list(exactly({ ...alternative, top_logprobs: list(exactly(alternative)) })),
 });
 const reasoningText = exactly({ type: { const: 'reasoning_text' }, text: string });
 
@@ -60,7 +61,7 @@ export const RESPONSES_SCHEMAS = {
     tools: list(object),
     top_p: { type: 'number' },
     user: { description: 'As sent' },
-    top_logprobs: { const: 0 },
+    top_logprobs: count,
     max_tool_calls: { type: 'null' },
     service_tier: { const: 'default' },
     store: { type: 'boolean', description: 'Whether the response is stored' },

@@ -4,6 +4,7 @@ import { namedEvent, responseErrorEvent } from '../../base/error-styles';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { type StreamForm, streamReply } from '../openai/call';
 import type { OpenAiContext } from '../openai/context';
+import { TokenWords } from '../openai/logprobs';
 import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
@@ -33,7 +34,7 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
   try {
     await generateChat(context, { ...call, messages }, head.id, async (generation) => {
       const events: string[] = [];
-      const stream = new ResponseStream(head, (text) => events.push(text));
+      const stream = new ResponseStream(head, new TokenWords(engine), (text) => events.push(text));
       /** Returns the response as it is sent. One that cannot be stored is sent, too. */
       const save = async (response: WireResponse): Promise<WireResponse> => {
         if (!head.isStored) return response;
@@ -85,10 +86,15 @@ class ResponseStream {
   readonly #write: (text: string) => void;
   #numEvents = 0;
 
-  constructor(head: ResponseHead, write: (text: string) => void) {
+  constructor(head: ResponseHead, words: TokenWords, write: (text: string) => void) {
     this.#head = head;
     this.#write = write;
-    this.output = new Output(head.id, head.call.customNames, (type, fields) => this.#emit(type, fields));
+    this.output = new Output({
+      responseId: head.id,
+      customNames: head.call.customNames,
+      words,
+      emit: (type, fields) => this.#emit(type, fields),
+    });
   }
 
   begin(): void {

@@ -1,4 +1,5 @@
-import type { ChatEvent, ChatMessage, ToolCallEvent } from '../../../ts';
+import type { ChatEvent, ChatMessage, TokenLogprob, ToolCallEvent } from '../../../ts';
+import { tokenLogprobs, type TokenWords } from '../openai/logprobs';
 import { outputItemId } from '../../storage/responses/ids';
 
 type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
@@ -7,7 +8,7 @@ interface OutputPart {
   type: 'output_text' | 'reasoning_text';
   text: string;
   annotations?: [];
-  logprobs?: [];
+  logprobs?: object[];
 }
 
 interface ContentItem {
@@ -34,6 +35,14 @@ export type OutputItem = ContentItem | CallItem;
 /** Receives each event of the stream: its type and its fields. Writes it at once, because the fields change later. */
 export type Emit = (type: string, fields: object) => void;
 
+export interface OutputOptions {
+  responseId: string;
+  customNames: readonly string[];
+  /** Spells the tokens of log-probabilities. */
+  words: TokenWords;
+  emit: Emit;
+}
+
 /** Builds the output items of one response from the events of its generation, and emits the events of the stream. */
 export class Output {
   readonly items: OutputItem[] = [];
@@ -43,16 +52,21 @@ export class Output {
   /** The arguments of the open call, as the model writes them. */
   #arguments = '';
   #openCallId: string | undefined;
+  readonly #words: TokenWords;
+  /** Log-probabilities of tokens whose text has not arrived. */
+  #logprobs: TokenLogprob[] = [];
 
-  constructor(responseId: string, customNames: readonly string[], emit: Emit) {
+  constructor({ responseId, customNames, words, emit }: OutputOptions) {
     this.#responseId = responseId;
     this.#customNames = new Set(customNames);
+    this.#words = words;
     this.#emit = emit;
   }
 
   take(event: ChatEvent): void {
     switch (event.type) {
       case 'delta':
+        this.#logprobs.push(...(event.logprobs ?? []));
         return this.#addText('message', event.textDelta);
       case 'reasoning':
         return this.#addText('reasoning', event.textDelta);
@@ -87,13 +101,25 @@ export class Output {
     const last = this.#last;
     const item = last?.type === type ? last : this.#openContent(type);
     item.content[0].text += delta;
-    const [{ type: partType }] = item.content;
+    const [{ type: partType, logprobs }] = item.content;
+    const added = logprobs === undefined ? undefined : this.#takeLogprobs(delta);
+    if (added !== undefined) logprobs?.push(...added);
     this.#emit(`response.${partType}.delta`, {
       ...this.#place(item),
       content_index: 0,
       delta,
-      ...(type === 'message' ? { logprobs: [] } : {}),
+      ...(added === undefined ? {} : { logprobs: added }),
     });
+  }
+
+  /** Returns the log-probabilities of the tokens of a text, without those of reasoning and of markers before it. */
+  #takeLogprobs(text: string): object[] {
+    const tokens = this.#logprobs;
+    this.#logprobs = [];
+    let first = tokens.length;
+    for (let numBytes = Buffer.byteLength(text); first > 0 && numBytes > 0; first--)
+      numBytes -= this.#words.bytes(tokens[first - 1].tokenId).length;
+    return tokenLogprobs(tokens.slice(first), this.#words);
   }
 
   #openContent(type: 'message' | 'reasoning'): ContentItem {
@@ -160,7 +186,11 @@ export class Output {
     const [part] = item.content;
     const place = { ...this.#place(item), content_index: 0 };
     const isMessage = item.type === 'message';
-    this.#emit(`response.${part.type}.done`, { ...place, text: part.text, ...(isMessage ? { logprobs: [] } : {}) });
+    this.#emit(`response.${part.type}.done`, {
+      ...place,
+      text: part.text,
+      ...(isMessage ? { logprobs: part.logprobs } : {}),
+    });
     this.#emit('response.content_part.done', { ...place, part });
   }
 

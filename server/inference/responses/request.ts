@@ -3,7 +3,7 @@ import { ApiError } from '../../base/errors';
 import { templateKwargs } from '../openai/chat-request';
 import type { ConversationCall } from '../conversation/generate-chat';
 import type { JsonText } from '../../base/json/json-text';
-import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
+import { CLIENT_NAMES, numAlternatives, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { refuseUnsupported, RESPONSES_UNSUPPORTED } from '../openai/unsupported';
@@ -56,7 +56,7 @@ const LOGPROBS = 'message.output_text.logprobs';
 /** Parses a request. Throws an ApiError that names the first invalid field. */
 export async function parseResponsesRequest(
   { value, seed }: JsonText,
-  { settings }: ParseLimits,
+  { settings, vocabSize }: ParseLimits,
 ): Promise<ResponsesCall> {
   const request = await validate(RESPONSES_REQUEST, value, RESPONSES_NULLS);
   refuseUnsupported(value, RESPONSES_UNSUPPORTED);
@@ -89,6 +89,7 @@ export async function parseResponsesRequest(
         reasoningEffort: reasoning?.effort,
         thinkingBudget: request.thinking_token_budget === -1 ? undefined : request.thinking_token_budget,
         structuredOutput: structuredOutput(request),
+        logprobs: numLogprobs(request, { maxLogprobs: settings.maxLogprobs, vocabSize }),
       }),
       templateKwargs: templateKwargs(
         { reasoning_effort: reasoning?.effort, chat_template_kwargs: request.chat_template_kwargs },
@@ -100,6 +101,7 @@ export async function parseResponsesRequest(
       prompt: 'input',
       messages: 'input',
       max_tokens: 'max_output_tokens',
+      logprobs: 'top_logprobs',
       reasoning_effort: 'reasoning',
       structured_output: 'text.format',
     },
@@ -117,7 +119,7 @@ function toItems(input: ResponsesRequest['input']): readonly InputItem[] {
   return typeof input === 'string' ? [{ type: 'message', role: 'user', content: input }] : input;
 }
 
-function checkFields({ stream, stream_options: streamOptions, include = [], metadata = {} }: ResponsesRequest): void {
+function checkFields({ stream, stream_options: streamOptions, metadata = {} }: ResponsesRequest): void {
   const longKey = Object.keys(metadata).find(({ length }) => length > MAX_METADATA_KEY);
   if (longKey !== undefined)
     throw new ApiError(
@@ -129,10 +131,14 @@ function checkFields({ stream, stream_options: streamOptions, include = [], meta
     throw new ApiError('invalid_value', 'stream_options: only allowed with "stream": true', {
       param: 'stream_options',
     });
-  if (include.includes(LOGPROBS))
-    throw new ApiError('unsupported_value', `include: ${LOGPROBS} is not supported in this version of the server`, {
-      param: 'include',
-    });
+}
+
+/** Returns the alternatives per token. undefined: the response has no log-probabilities. */
+function numLogprobs(
+  { include = [], top_logprobs: top = 0 }: ResponsesRequest,
+  limits: Parameters<typeof numAlternatives>[2],
+): number | undefined {
+  return top > 0 || include.includes(LOGPROBS) ? numAlternatives('top_logprobs', top, limits) : undefined;
 }
 
 function structuredOutput({ text }: ResponsesRequest): ChatOptions['structuredOutput'] {

@@ -43,7 +43,7 @@ export function wireResponse(
     previous_response_id: previousResponseId ?? null,
     temperature: echo.temperature ?? defaults.temperature ?? 1,
     top_p: echo.top_p ?? defaults.topP ?? 1,
-    top_logprobs: 0,
+    top_logprobs: call.options.logprobs ?? 0,
     max_tool_calls: null,
     service_tier: 'default',
     store: isStored,

@@ -83,6 +83,7 @@ export const RESPONSES_REQUEST = object(
       verbosity: string,
     }),
     reasoning: object({ effort: oneOf('none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'), summary: string }),
+    top_logprobs: integer({ minimum: 0 }),
     include: array(string, { maxItems: MAX_TOOLS }),
     truncation: string,
     chat_template_kwargs: openObject,

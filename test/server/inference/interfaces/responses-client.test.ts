@@ -86,6 +86,37 @@ test('a text gets a text, with usage', async () => {
 
 const RICH = `<think>\nhm\n</think>\n\nLet me look.\n${callText('get_weather', { city: 'Bern' })}\n${callText('get_weather', { city: 'Thun' })}`;
 
+type Logprobs = { token: string; bytes: number[]; logprob: number; top_logprobs: object[] }[];
+
+test.each([
+  ['of the alternatives asked for', { top_logprobs: 2 }, 2],
+  ['of the tokens alone', { include: ['message.output_text.logprobs'] }, 0],
+])('log-probabilities %s spell the text, without reasoning and calls', async (_name, fields, numTop) => {
+  const text = RICH.replace('Let me look.', 'Größe 😀!');
+  script(text, text);
+  const body = { input: 'Hi', tools: [WEATHER], ...(fields as object) };
+  const whole = await client.responses.create({ model: 'tiny', ...body });
+  expect(whole).toMatchObject({ top_logprobs: numTop });
+  const message = whole.output.find(({ type }) => type === 'message') as OpenAI.Responses.ResponseOutputMessage;
+  const part = message.content[0] as OpenAI.Responses.ResponseOutputText;
+  const spelled = (logprobs: Logprobs) => Buffer.from(logprobs.flatMap(({ bytes }) => bytes)).toString();
+  expect(part.text).toContain('Größe 😀!');
+  expect(spelled(part.logprobs as Logprobs)).toBe(part.text);
+  for (const { logprob, top_logprobs: top } of part.logprobs as Logprobs) {
+    expect(logprob).toBeLessThanOrEqual(0);
+    expect(top).toHaveLength(numTop);
+  }
+  const deltas = (await eventsOf(body)).filter(({ type }) => type === 'response.output_text.delta');
+  expect(deltas.flatMap((event) => (event as { logprobs?: object[] }).logprobs)).toEqual(part.logprobs);
+});
+
+test('a response without a request for log-probabilities has none', async () => {
+  script('Hello');
+  const { output, top_logprobs: top } = await client.responses.create({ model: 'tiny', input: 'Hi' });
+  expect(output[0]).toMatchObject({ content: [{ type: 'output_text', text: 'Hello', logprobs: [] }] });
+  expect(top).toBe(0);
+});
+
 test('a stream has every event once, in order, and ends with the response that is sent without a stream', async () => {
   script(RICH, RICH);
   const body = { input: 'What is the weather?', tools: [WEATHER], reasoning: { effort: 'high' as const } };
@@ -395,7 +426,8 @@ test.each<[string, object, string]>([
   ['a background response', { background: true }, 'background'],
   ['a conversation', { conversation: 'conv_1' }, 'conversation'],
   ['a stored prompt', { prompt: { id: 'p' } }, 'prompt'],
-  ['log-probabilities', { top_logprobs: 2 }, 'top_logprobs'],
+  ['more alternatives than the limit', { top_logprobs: 21 }, 'top_logprobs'],
+  ['a number of alternatives below zero', { top_logprobs: -1 }, 'top_logprobs'],
   ['truncation', { truncation: 'auto' }, 'truncation'],
   ['stream options without a stream', { stream_options: { include_obfuscation: false } }, 'stream_options'],
   ['an item of an unknown type', { input: [{ type: 'computer_call' }] }, 'input[0].type'],

@@ -533,7 +533,26 @@ describe('errors of a field', () => {
     ]),
     ['an unknown tool_choice', { tools: TOOLS, tool_choice: 'some' }, 'invalid_value', 'tool_choice'],
     ['a tool_choice of a type', { tools: TOOLS, tool_choice: { type: 'x' } }, 'invalid_value', 'tool_choice'],
-    ['allowed_tools', { tools: TOOLS, tool_choice: { type: 'allowed_tools' } }, 'unsupported_value', 'tool_choice'],
+    ...(
+      [
+        [undefined, 'missing_required_parameter', ''],
+        [{ mode: 'auto' }, 'missing_required_parameter', '.tools'],
+        [{ mode: 'none', tools: [] }, 'invalid_value', '.mode'],
+        [{ tools: [{ type: 'function', function: { name: 'g' } }] }, 'invalid_value', '.tools[0].function.name'],
+        [{ tools: [{ type: 'function' }] }, 'invalid_value', '.tools[0].function.name'],
+      ] as const
+    ).map(([allowed, code, path]): Row => [
+      `allowed_tools ${JSON.stringify(allowed)}`,
+      { tools: TOOLS, tool_choice: { type: 'allowed_tools', allowed_tools: allowed } },
+      code,
+      `tool_choice.allowed_tools${path}`,
+    ]),
+    [
+      'a custom tool',
+      { tools: [...TOOLS, { type: 'custom', custom: { name: 'c' } }] },
+      'invalid_value',
+      'tools[1].type',
+    ],
     [
       'a tool that is absent',
       { tools: TOOLS, tool_choice: { type: 'function', function: { name: 'g' } } },

@@ -99,6 +99,34 @@ describe('a response', () => {
     expect(promptOf(1)).not.toContain('"f"');
   });
 
+  test('shows the model the allowed tools alone, and makes their mode the choice', async () => {
+    const tools = ['f', 'g', 'h'].map((name) => ({ type: 'function', function: { ...TOOLS[0].function, name } }));
+    const allow = (mode: string, ...names: string[]) => ({
+      type: 'allowed_tools',
+      allowed_tools: { mode, tools: names.map((name) => ({ type: 'function', function: { name } })) },
+    });
+    await send({ messages: MESSAGES, tools, tool_choice: allow('auto', 'h', 'f') });
+    expect(['f', 'g', 'h'].filter((name) => promptOf(0).includes(`"name": "${name}"`))).toEqual(['f', 'h']);
+    expect(fake.requests[0].grammar).toBeNull();
+    await send({ messages: MESSAGES, tools, tool_choice: allow('required', 'g') });
+    expect(promptOf(1)).not.toContain('"f"');
+    expect(fake.requests[1].grammar).not.toBeNull();
+    await send({ messages: MESSAGES, tools, tool_choice: allow('auto') });
+    expect(promptOf(2)).not.toContain('"g"');
+  });
+
+  test('names an invalid tool by its place in the request, if others are not allowed', async () => {
+    const parameters = { type: 'object', properties: { a: { type: 'nonsense' } } };
+    const tools = [TOOLS[0], { type: 'function', function: { name: 'g', parameters } }];
+    const choice = {
+      type: 'allowed_tools',
+      allowed_tools: { mode: 'required', tools: [{ type: 'function', function: { name: 'g' } }] },
+    };
+    const { status, json } = await send({ messages: MESSAGES, tools, tool_choice: choice });
+    expect(status).toBe(400);
+    expect(json.error.param).toMatch(/^tools\[1\]\.function/);
+  });
+
   test('renders a conversation with tool calls and results', async () => {
     const reply = await send({
       messages: [
@@ -505,7 +533,7 @@ describe('an invalid request names the field in a short message', () => {
     bad('chat_template_kwargs', 5, 'invalid_type'),
     bad('tools', {}, 'invalid_type'),
     bad('tools', [{ type: 'function', function: {} }], 'missing_required_parameter', 'tools[0].function.name'),
-    bad('tools', [{ type: 'code' }], 'missing_required_parameter', 'tools[0].function'),
+    bad('tools', [{ type: 'code' }], 'invalid_value', 'tools[0].type'),
     bad('tools', [{ type: 'code', function: { name: 'f' } }], 'invalid_value', 'tools[0].type'),
     bad('tool_choice', 'auto'),
     bad('tool_choice', 5, 'invalid_type'),
