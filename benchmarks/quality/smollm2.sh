@@ -13,6 +13,7 @@ engines=(
   "Capstan bf16=$(capstan "$dir/hf" '{"dtype":"bf16"}')"
   "Capstan bf16, KV in 8 bits=$(capstan "$dir/hf" '{"dtype":"bf16","kvCacheDtype":"int8"}')"
   "Capstan int8=$(capstan "$dir/hf" '{"dtype":"bf16","quantization":"int8"}')"
+  "Capstan int8, activations in f32=$(capstan "$dir/hf" '{"dtype":"bf16","quantization":"int8","computeDtype":"f32"}')"
   "Capstan int4=$(capstan "$dir/hf" '{"dtype":"bf16","quantization":"int4"}')"
   "Capstan int4, activations in f32=$(capstan "$dir/hf" '{"dtype":"bf16","quantization":"int4","computeDtype":"f32"}')"
   "Capstan Q8_0=$(capstan "$dir/Q8_0.gguf" '{"dtype":"bf16"}')"
@@ -30,6 +31,7 @@ if [ -n "${O:-}" ]; then
     "OpenVINO fp16=$O openvino_engine.py $dir/ov-fp16"
     "OpenVINO int8=$O openvino_engine.py $dir/ov-int8"
     "OpenVINO int4=$O openvino_engine.py $dir/ov-int4"
+    "OpenVINO int8, computed in f32=$O openvino_engine.py $dir/ov-int8 $exact"
     "OpenVINO int4, computed in f32=$O openvino_engine.py $dir/ov-int4 $exact"
   )
 fi
