@@ -1,7 +1,8 @@
 #pragma once
 // The class of the CPU backend. The ops of attention and of dense layers are in cpu_backend.cpp, its memory is in
 // cpu_prepare.cpp, the mixture of experts in cpu_experts.cpp, inputs per layer in cpu_per_layer.cpp, layer norms and
-// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp, the MTP head in cpu_mtp.cpp.
+// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp, the MTP head in cpu_mtp.cpp, and what the ops
+// take in cpu_work.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -59,7 +60,8 @@ class CpuBackend final : public Backend {
         has_int8_acts_(options.has_int8_acts),
         kernels_(cpu_kernels(options.isa)),
         comm_(std::move(comm)),
-        team_(options.cpus, options.may_spin) {
+        profile_(options.profile),
+        team_(options.cpus, options.may_spin, options.profile) {
     has_bf16_acts_ = weight_dtype_ == DType::kBf16 && !options.compute_f32;
     info_.name = "cpu";
     info_.isa = cpu_isa_name(options.isa);
@@ -176,6 +178,14 @@ class CpuBackend final : public Backend {
   void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
   void gate_attention(const KvShape& shape);
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
+  // What the products of the rows with a matrix take, and the attention of the step. Call them with a profile only.
+  void count_product(const ActTiles& acts, const CpuMatrix& matrix);
+  void count_attention(int layer);
+  void count_experts(const HugeBuffer& acts, const MoeWeights& moe, std::unique_ptr<Matrix> ExpertWeights::* matrix);
+  // Publishes `own`, which must not move, and returns the pointers of all ranks.
+  void* const* exchange(void* const& own);
+  // Waits for the other ranks.
+  void meet_ranks();
   // Sets the inverse root mean squares over all heads of q and k of each row.
   void norm_all_heads(const KvShape& shape);
   // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks. A norm of the sum comes after the
@@ -237,6 +247,7 @@ class CpuBackend final : public Backend {
   bool has_bf16_acts_;
   const CpuKernels& kernels_;
   const std::unique_ptr<Comm> comm_;
+  StepProfile* const profile_;  // null = no profile
   Team team_;
   BackendInfo info_;
 

@@ -39,6 +39,7 @@ void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* 
 }
 
 void CpuBackend::norm_hidden(const Vector& norm) {
+  const PartScope part(profile_, StepPart::kNorms);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       norm_row(hidden_row(row), &norm, model_.hidden_size, hidden_row(row));
@@ -58,6 +59,7 @@ void CpuBackend::spread_biases(const Vector& table) {
 }
 
 void CpuBackend::add_embeddings(const EmbeddingWeights& weights) {
+  const PartScope part(profile_, StepPart::kEmbedding);
   if (weights.distances != nullptr) spread_biases(*weights.distances);
   const int64_t size = model_.hidden_size;
   const float* positions = values_of(weights.positions.get());
@@ -108,6 +110,7 @@ void CpuBackend::add_to_pool(const float* row, int weight, std::span<float> sum)
 }
 
 void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) {
+  const PartScope part(profile_, StepPart::kPooling);
   const int64_t size = model_.hidden_size;
   CAPSTAN_CHECK(static_cast<int64_t>(rows.size()) <= limits_.max_num_seqs);
   team_.for_ranges(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
