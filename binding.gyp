@@ -39,6 +39,7 @@
         "native/base/checksum.cpp",
         "native/base/random.cpp",
         "native/base/sip_hash.cpp",
+        "native/base/step_profile.cpp",
         "native/backend/backend.cpp",
         "native/backend/block_format.cpp",
         "native/backend/grouped_tensor.cpp",
@@ -76,6 +77,7 @@
         "native/engine/engine.cpp",
         "native/engine/engine_settle.cpp",
         "native/engine/engine_speculate.cpp",
+        "native/engine/engine_stats.cpp",
         "native/engine/grammar_drafter.cpp",
         "native/engine/load.cpp",
         "native/engine/make_sequences.cpp",
@@ -110,6 +112,7 @@
         "native/binding/parsed_grammars.cpp",
         "native/binding/quantize_binding.cpp",
         "native/binding/load_binding.cpp",
+        "native/binding/profile_record.cpp",
         "native/binding/records.cpp",
         "native/binding/spec_record.cpp"
       ],

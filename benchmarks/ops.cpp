@@ -78,7 +78,7 @@ void print_limits(const Options& options) {
   for (int repeat = 0; repeat < options.ops.repeats; ++repeat) {
     bandwidths.push_back(meter.read_gb_per_s());
     bf16_peaks.push_back(std::max(meter.bf16_gflop_per_s(), meter.amx_bf16_gflop_per_s()));
-    int8_peaks.push_back(meter.int8_gop_per_s());
+    int8_peaks.push_back(std::max(meter.int8_gop_per_s(), meter.amx_int8_gop_per_s()));
   }
   std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f,\"int8_gop_per_s\":%.1f}\n",
               machine_description().c_str(), median(bandwidths), median(bf16_peaks), median(int8_peaks));

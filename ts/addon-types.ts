@@ -224,14 +224,19 @@ export interface NativeEmbedding {
   /** The row of the first position. */
   positionOffset: number;
   numTokenTypes: number;
+  /** Rows of the table that attention adds to the scores, by distance; 0: none. */
+  numDistances: number;
   /** The sum has the norm `embed_norm`. */
   hasNorm: boolean;
 }
 
 /** What a model returns in place of text. */
 export interface NativePooling {
-  /** The hidden states that count: of the last token, the mean of all, or of the first token. */
-  kind: 'last' | 'mean' | 'first';
+  /**
+   * The hidden states that count: that of one token, or those of all. `weighted_mean`: a token weighs as much as its
+   * position, from 1. `root_mean`: the sum divided by the square root of the number of tokens.
+   */
+  kind: 'last' | 'mean' | 'first' | 'max' | 'weighted_mean' | 'root_mean';
   /** Layers that turn the pooled hidden state into the result. */
   head: NativeHeadLayer[];
 }
@@ -407,6 +412,8 @@ export interface NativeEngineOptions {
   /** null = no speculative decoding. */
   speculative: NativeSpeculation | null;
   eosTokenIds: Int32Array;
+  /** Records {@link NativeStats.profile}. */
+  profile: boolean;
 }
 
 /**
@@ -616,6 +623,35 @@ export interface StepStats {
   settleUs: number;
 }
 
+/**
+ * Where the time of the steps has gone since the load. The parts of a step add up to it. In arrays of parts, the entry
+ * of part `p` in steps of kind `k` is at `k * parts.length + p`.
+ */
+export interface StepProfile {
+  /** Kinds of steps: `decode`, `prefill` and `mixed`. */
+  kinds: string[];
+  /** Names of the parts, in the order in which they run. */
+  parts: string[];
+  /** Numbers that products multiply: `f32`, `bf16` and `int8`. */
+  math: string[];
+  /** Steps by kind. */
+  numSteps: Float64Array;
+  /** Tokens that the model computed, by kind of step. */
+  numTokens: Float64Array;
+  /** Microseconds of the steps by kind. */
+  stepUs: Float64Array;
+  /** Microseconds by kind and part. */
+  partUs: Float64Array;
+  /** Of these: what the threads of the part waited for each other, on average over the threads. */
+  waitUs: Float64Array;
+  /** Bytes of weights and of the KV cache that the parts must read, by kind and part; 0 = not known. CPU only. */
+  bytes: Float64Array;
+  /** Additions and multiplications of products and attention, by kind and part, for each entry of `math`. CPU only. */
+  ops: Float64Array[];
+  /** Microseconds in which the engine waited for requests, grammar masks or the disk. They are not part of a step. */
+  idleUs: number;
+}
+
 /** Counters since the load, and gauges of the current state. */
 export interface NativeStats {
   /** Waiting sequences. */
@@ -697,6 +733,8 @@ export interface NativeStats {
   lastStep: StepStats;
   /** The same, added up over all steps so far. */
   allSteps: StepStats;
+  /** Where the time of the steps has gone; null without `profile`. */
+  profile: StepProfile | null;
   /** Why the engine has failed for good, else null. */
   failure: string | null;
 }
@@ -794,6 +832,7 @@ export interface NativeLimits {
   bf16GflopPerS: number;
   /** 0 on a machine without AMX, or without the permission to use it. */
   amxBf16GflopPerS: number;
+  amxInt8GopPerS: number;
   /** 0 on a machine without AVX-512. */
   f32GflopPerS: number;
 }

@@ -2,7 +2,7 @@
  * Capstan: native LLM inference for Node.js.
  * @module capstan
  */
-export type { StepStats } from './addon-types';
+export type { StepProfile, StepStats } from './addon-types';
 export { MAX_BAD_WORDS } from './bad-words';
 export { type BatchOptions, type BatchRequest, type BatchResult } from './batch';
 export { type ChatOptions, type ToolChoice } from './chat';

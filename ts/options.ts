@@ -136,6 +136,8 @@ export interface EngineOptions {
   maxLoras?: number;
   /** Speculative decoding, for example `{ method: 'ngram', numSpeculativeTokens: 5 }`. Default: none. */
   speculative?: SpeculativeOptions;
+  /** Records where the time of the steps goes, in `profile` of {@link Engine.stats}. Costs time. Default: false. */
+  profile?: boolean;
   /**
    * Maximum number of waiting prompt tokens, prompts that are still being tokenized included. Further requests fail
    * with `queue_full`. Default: no limit.
@@ -231,6 +233,7 @@ const ENGINE_KEYS = Object.keys({
   maxLoraRank: true,
   maxLoras: true,
   speculative: true,
+  profile: true,
   maxQueuedTokens: true,
   generationConfig: true,
   generationConfigOverrides: true,
@@ -296,6 +299,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     maxLoras: count('maxLoras', 64),
     maxLoraRank: count('maxLoraRank', 64),
     speculative: options.speculative === undefined ? null : resolveSpeculation(options.speculative),
+    profile: checkBoolean('profile', options.profile ?? false),
   };
 }
 

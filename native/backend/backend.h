@@ -133,6 +133,7 @@ struct EmbeddingWeights {
   std::unique_ptr<Vector> positions;    // (num_positions, hidden_size); null = none
   std::unique_ptr<Vector> token_types;  // (num_token_types, hidden_size); null = none
   std::unique_ptr<Vector> norm;         // (hidden_size); null = no norm
+  std::unique_ptr<Vector> distances;    // (num_distances, heads of all ranks) added to the scores; null = none
 };
 
 // One layer of what turns a pooled hidden state into the result: norm(activation(x · W + bias)).
@@ -303,9 +304,10 @@ struct SampleRow {
 // The rows of one sequence whose hidden states are pooled.
 struct PoolRow {
   int first_row = 0, num_rows = 0;  // of the step; no rows: only the result is wanted
-  std::span<float> sum;             // (hidden_size) the rows are added to it, in order
+  int first_weight = 0;             // with kWeightedMean: the factor of the first row, which grows by 1 from row to row
+  std::span<float> sum;             // (hidden_size) the rows are added to it, in order; with kMax the largest values
   std::span<float> result;          // (size of the result) or empty: later steps add more rows
-  int count = 0;                    // with a result: the rows in the sum, by which it is divided
+  float divisor = 1;                // of the sum, with a result
 };
 
 struct SampleResult {
@@ -414,8 +416,8 @@ class Backend {
   // hidden (num_tokens, hidden_size) = embedding_scale · the rows of the embedding. (collective)
   virtual void embed(const Matrix& table) = 0;
 
-  // hidden = norm(hidden + the row of the position + the row of the token type). Throws kUnsupportedModel on a device
-  // without it.
+  // hidden = norm(hidden + the row of the position + the row of the token type). Attention of the step adds the biases
+  // of distances. Throws kUnsupportedModel on a device without it.
   virtual void add_embeddings(const EmbeddingWeights& weights);
 
   // inputs (num_tokens, num_layers, size) = (rms_norm(hidden · projection / √hidden_size) + √size · rows of the table)
@@ -462,8 +464,8 @@ class Backend {
   // `rows` need not.
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
 
-  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / count). `norm` is null for a model
-  // without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
+  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / divisor). `norm` is null for a
+  // model without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
   virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
 
   // The MTP head. All three throw kUnsupportedModel on a device without it.

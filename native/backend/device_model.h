@@ -91,12 +91,15 @@ struct EmbeddingShape {
   int position_offset = 0;  // the row of position 0
   int num_token_types = 0;  // rows of the table of token types; 0 = none
   bool has_norm = false;    // of the sum
+  int num_distances = 0;    // rows of the table that attention adds to the scores, by distance; 0 = none
 
-  bool is_plain() const { return num_positions == 0 && num_token_types == 0 && !has_norm; }
+  bool is_plain() const { return num_positions == 0 && num_token_types == 0 && !has_norm && num_distances == 0; }
 };
 
-// Which hidden states of a sequence give its result. kNone: the model generates text.
-enum class Pooling : uint8_t { kNone, kLast, kMean, kFirst };
+// Which hidden states of a sequence give its result. kNone: the model generates text. kMax: the largest of each
+// feature. kWeightedMean: a mean in which a token weighs as much as its position, from 1. kRootMean: the sum divided by
+// the square root of the number of tokens.
+enum class Pooling : uint8_t { kNone, kLast, kMean, kFirst, kMax, kWeightedMean, kRootMean };
 
 constexpr int kMaxTopK = 64;  // experts of a token
 
@@ -125,6 +128,8 @@ struct DeviceModel {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // of this rank
   int num_heads = 0;              // of this rank
+  int head_begin = 0;             // the first of them
+  int total_heads = 0;            // of the whole model
   int num_kv_heads = 0;           // of this rank
   int total_kv_heads = 0;         // of the whole model
   int head_dim = 0;

@@ -46,6 +46,7 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
     if (options.is_pinned)
       for (int i = 0; i < per_rank; ++i)
         cpu.cpus[static_cast<size_t>(i)] = cpus[static_cast<size_t>((rank * per_rank + i) % num_cpus)];
+    cpu.profile = rank == 0 ? options.profile : nullptr;
     group.backends.push_back(make_cpu_backend(cpu, comms ? make_thread_comm(comms, rank) : nullptr));
   }
   if (comms) group.control = make_thread_comm(comms, 0);

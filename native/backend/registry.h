@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "native/backend/backend.h"
+#include "native/base/step_profile.h"
 #include "native/comm/comm.h"
 
 namespace capstan {
@@ -18,8 +19,9 @@ struct DeviceOptions {
   bool is_pinned = false;
   DType weight_dtype = DType::kBf16;
   bool compute_f32 = false;
-  bool has_int8_acts = true;      // activations in 8 bits with quantized weights
-  bool is_deterministic = false;  // CUDA: the same kernels for every number of tokens (always true of the CPU)
+  bool has_int8_acts = true;       // activations in 8 bits with quantized weights
+  StepProfile* profile = nullptr;  // of rank 0 on the CPU; null = none
+  bool is_deterministic = false;   // CUDA: the same kernels for every number of tokens (always true of the CPU)
 };
 
 // Returns the instruction sets of this machine, best first.

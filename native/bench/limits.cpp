@@ -108,6 +108,7 @@ __attribute__((target("avx512f"))) void multiply_f32(int64_t steps) {
 }
 
 // Multiplies full tiles from registers. Only for machines that can run CpuIsa::kAmx.
+template <bool kIsInt8>
 void multiply_tiles(int64_t steps) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
@@ -116,10 +117,17 @@ void multiply_tiles(int64_t steps) {
   }
   tile_configure(config);
   for (int64_t i = 0; i < steps; ++i) {
-    tile_dot_bf16<0, 4, 6>();
-    tile_dot_bf16<1, 4, 7>();
-    tile_dot_bf16<2, 5, 6>();
-    tile_dot_bf16<3, 5, 7>();
+    if constexpr (kIsInt8) {
+      tile_dot_int8<0, 4, 6>();
+      tile_dot_int8<1, 4, 7>();
+      tile_dot_int8<2, 5, 6>();
+      tile_dot_int8<3, 5, 7>();
+    } else {
+      tile_dot_bf16<0, 4, 6>();
+      tile_dot_bf16<1, 4, 7>();
+      tile_dot_bf16<2, 5, 6>();
+      tile_dot_bf16<3, 5, 7>();
+    }
   }
   tile_release();
 }
@@ -139,6 +147,11 @@ bool has_bf16() {
 #else
   return false;
 #endif
+}
+
+bool has_amx() {
+  const std::vector<CpuIsa> isas = available_cpu_isas();
+  return std::find(isas.begin(), isas.end(), CpuIsa::kAmx) != isas.end();
 }
 
 Read reader(bool prefetches) {
@@ -237,13 +250,21 @@ double LimitMeter::bf16_gflop_per_s() {
 }
 
 double LimitMeter::amx_bf16_gflop_per_s() {
-  const std::vector<CpuIsa> isas = available_cpu_isas();
-  if (std::find(isas.begin(), isas.end(), CpuIsa::kAmx) == isas.end()) return 0;
+  if (!has_amx()) return 0;
   const double start = now_seconds();
 #if defined(__x86_64__)
-  team_.run([&](int) { multiply_tiles(kTileSteps); });
+  team_.run([&](int) { multiply_tiles<false>(kTileSteps); });
 #endif
   return 4.0 * 2 * 16 * 16 * 32 * kTileSteps * team_.size() / (now_seconds() - start) / 1e9;
+}
+
+double LimitMeter::amx_int8_gop_per_s() {
+  if (!has_amx()) return 0;
+  const double start = now_seconds();
+#if defined(__x86_64__)
+  team_.run([&](int) { multiply_tiles<true>(kTileSteps); });
+#endif
+  return 4.0 * 2 * 16 * 16 * 64 * kTileSteps * team_.size() / (now_seconds() - start) / 1e9;
 }
 
 double LimitMeter::int8_gop_per_s() {

@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "native/base/error.h"
+#include "native/base/step_profile.h"
 
 namespace capstan::benchmarks {
 namespace {
@@ -178,18 +180,19 @@ std::vector<double> run_step(Backend& backend, const Model& model, const Batch& 
   return seconds;
 }
 
-// The bytes that an op must read, and its operations in the compute type and in f32.
-struct Work {
-  double bytes = 0, flops = 0, f32_flops = 0;
-};
+// What the products of an op multiply (StepWork): the activations of quantized weights have 8 bits.
+MathKind product_math(const OpsOptions& options) {
+  if (options.format != WeightFormat::kDType) return MathKind::kInt8;
+  return options.dtype == DType::kBf16 ? MathKind::kBf16 : MathKind::kF32;
+}
 
 template <class Model>
-Work work_of(Op op, const OpsOptions& options, const Model& model, const Batch& batch) {
+StepWork work_of(Op op, const OpsOptions& options, const Model& model, const Batch& batch) {
   const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
                layers = options.layers;
   const auto matrix = [&](const std::unique_ptr<Matrix>& weights, double r, double times) {
-    return Work{static_cast<double>(weights->bytes) * times,
-                2 * static_cast<double>(weights->rows * weights->cols) * r * times, 0};
+    return StepWork(static_cast<double>(weights->bytes) * times, product_math(options),
+                    2 * static_cast<double>(weights->rows * weights->cols) * r * times);
   };
   const LayerWeights& layer = model.layers[0];
   switch (op) {
@@ -208,8 +211,8 @@ Work work_of(Op op, const OpsOptions& options, const Model& model, const Batch& 
       for (const int32_t context : batch.context_lens)
         keys += context;
       const double bytes = keys * kKvHeads * kHeadDim * 2 * item * layers;
-      const double flops = batch.keys_seen * kHeads * kHeadDim * 4 * layers;
-      return options.dtype == DType::kBf16 ? Work{bytes, flops, 0} : Work{bytes, 0, flops};
+      const double ops = batch.keys_seen * kHeads * kHeadDim * 4 * layers;
+      return {bytes, options.dtype == DType::kBf16 ? MathKind::kBf16 : MathKind::kF32, ops};
     }
     default:
       return {};
@@ -236,29 +239,39 @@ std::unique_ptr<Backend> make_backend(const OpsOptions& options) {
   return make_cpu_backend(backend_options, nullptr);
 }
 
+double all_ops(const StepWork& work) {
+  return std::accumulate(work.ops.begin(), work.ops.end(), 0.0);
+}
+
 // Rates per second. The limit of each is the fastest that the run has shown, by a test of the machine or by an op: an
 // op that reads faster than the tests proves that the machine can. So no op exceeds its limit.
-struct Limits {
-  double bytes = 0, flops = 0, f32_flops = 0;
+class Limits {
+ public:
+  void include_tests(LimitMeter& meter, CpuIsa isa) {
+    const bool has_tiles = isa == CpuIsa::kAmx;
+    const auto raise = [](double& rate, double giga) { rate = std::max(rate, giga * 1e9); };
+    raise(rates_.bytes, meter.read_gb_per_s());
+    raise(of(MathKind::kF32), meter.f32_gflop_per_s());
+    raise(of(MathKind::kBf16), has_tiles ? meter.amx_bf16_gflop_per_s() : meter.bf16_gflop_per_s());
+    raise(of(MathKind::kInt8), has_tiles ? meter.amx_int8_gop_per_s() : meter.int8_gop_per_s());
+  }
+  void include(const StepWork& work, double seconds) {
+    rates_.bytes = std::max(rates_.bytes, work.bytes / seconds);
+    for (size_t math = 0; math < work.ops.size(); ++math)
+      rates_.ops[math] = std::max(rates_.ops[math], work.ops[math] / seconds);
+  }
+  double seconds_of(const StepWork& work) const {
+    double compute = 0;
+    for (size_t math = 0; math < work.ops.size(); ++math)
+      if (work.ops[math] > 0) compute += work.ops[math] / rates_.ops[math];
+    return std::max(work.bytes > 0 ? work.bytes / rates_.bytes : 0, compute);
+  }
+  double bytes() const { return rates_.bytes; }
+  double& of(MathKind math) { return rates_.ops[static_cast<size_t>(math)]; }
 
-  double seconds_of(const Work& work) const {
-    const double compute =
-        (work.flops > 0 ? work.flops / flops : 0) + (work.f32_flops > 0 ? work.f32_flops / f32_flops : 0);
-    return std::max(work.bytes > 0 ? work.bytes / bytes : 0, compute);
-  }
-  void include(const Work& work, double seconds) {
-    bytes = std::max(bytes, work.bytes / seconds);
-    flops = std::max(flops, work.flops / seconds);
-    f32_flops = std::max(f32_flops, work.f32_flops / seconds);
-  }
+ private:
+  StepWork rates_;
 };
-
-// Returns the peak of the instructions that the products use.
-double peak_flop_per_s(LimitMeter& meter, const OpsOptions& options, double f32_peak) {
-  if (options.format != WeightFormat::kDType) return meter.int8_gop_per_s() * 1e9;
-  if (options.dtype == DType::kBf16 && options.isa == CpuIsa::kAmx) return meter.amx_bf16_gflop_per_s() * 1e9;
-  return options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() * 1e9 : f32_peak;
-}
 
 }  // namespace
 
@@ -316,9 +329,7 @@ OpsResult OpsBench::measure(int rows) {
   Limits limits;
   run_step(*backend_, *model_, batch);
   for (int repeat = 0; repeat < options_.repeats; ++repeat) {
-    limits.bytes = std::max(limits.bytes, meter_.read_gb_per_s() * 1e9);
-    limits.f32_flops = std::max(limits.f32_flops, meter_.f32_gflop_per_s() * 1e9);
-    limits.flops = std::max(limits.flops, peak_flop_per_s(meter_, options_, limits.f32_flops));
+    limits.include_tests(meter_, options_.isa);
     const std::vector<double> ops = run_step(*backend_, *model_, batch);
     for (int op = 0; op < kNumOps; ++op)
       seconds[op].push_back(ops[op]);
@@ -329,15 +340,15 @@ OpsResult OpsBench::measure(int rows) {
     times.push_back(median(seconds[op]));
     limits.include(work_of(static_cast<Op>(op), options_, *model_, batch), times[op]);
   }
-  OpsResult result{rows, limits.bytes / 1e9, limits.flops / 1e9, {}};
+  OpsResult result{rows, limits.bytes() / 1e9, limits.of(product_math(options_)) / 1e9, {}};
   double total = 0, least = 0;
   for (int op = 0; op < kNumOps; ++op) {
-    const Work work = work_of(static_cast<Op>(op), options_, *model_, batch);
+    const StepWork work = work_of(static_cast<Op>(op), options_, *model_, batch);
     const double time = times[op], limit = limits.seconds_of(work);
     total += time;
     least += limit;
-    result.ops.push_back({kOpNames[op], time * 1e3, work.bytes / time / 1e9, (work.flops + work.f32_flops) / time / 1e9,
-                          std::min(limit / time, 1.0)});
+    result.ops.push_back(
+        {kOpNames[op], time * 1e3, work.bytes / time / 1e9, all_ops(work) / time / 1e9, std::min(limit / time, 1.0)});
   }
   result.ops.push_back({"step", total * 1e3, 0, 0, least / total});
   return result;

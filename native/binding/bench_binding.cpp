@@ -129,7 +129,7 @@ Napi::Value benchmark_limits_binding(const Napi::CallbackInfo& info) {
     Team team(cpus, true);
     benchmarks::LimitMeter meter(team, static_cast<size_t>(count_of(options, "readBytes", kMaxReadBytes)));
     std::vector<benchmarks::ReadRate> best;
-    double int8 = 0, bf16 = 0, amx_bf16 = 0, f32 = 0;
+    double int8 = 0, bf16 = 0, amx_bf16 = 0, amx_int8 = 0, f32 = 0;
     for (int64_t repeat = 0; repeat < repeats; ++repeat) {
       const std::vector<benchmarks::ReadRate> rates = meter.read_rates();
       best.resize(rates.size());
@@ -138,6 +138,7 @@ Napi::Value benchmark_limits_binding(const Napi::CallbackInfo& info) {
       int8 = std::max(int8, meter.int8_gop_per_s());
       bf16 = std::max(bf16, meter.bf16_gflop_per_s());
       amx_bf16 = std::max(amx_bf16, meter.amx_bf16_gflop_per_s());
+      amx_int8 = std::max(amx_int8, meter.amx_int8_gop_per_s());
       f32 = std::max(f32, meter.f32_gflop_per_s());
     }
     Napi::Array reads = Napi::Array::New(env, best.size());
@@ -154,6 +155,7 @@ Napi::Value benchmark_limits_binding(const Napi::CallbackInfo& info) {
     result.Set("int8GopPerS", int8);
     result.Set("bf16GflopPerS", bf16);
     result.Set("amxBf16GflopPerS", amx_bf16);
+    result.Set("amxInt8GopPerS", amx_int8);
     result.Set("f32GflopPerS", f32);
     return result;
   });

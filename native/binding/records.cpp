@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "native/binding/grammar_binding.h"
+#include "native/binding/profile_record.h"
 #include "native/binding/record_fields.h"
 #include "native/binding/spec_record.h"
 
@@ -170,6 +171,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.max_loras = int32(object, "maxLoras");
   request.max_lora_rank = int32(object, "maxLoraRank");
   request.eos_token_ids = ids(object, "eosTokenIds");
+  request.has_profile = boolean(object, "profile");
 }
 
 ThinkingParams to_thinking(const Napi::Object& object) {
@@ -403,6 +405,7 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
     accepted.Set(i, static_cast<double>(stats.num_accepted_tokens[i]));
   object.Set("numAcceptedTokens", accepted);
   set_disk_cache(object, stats.disk_cache.value_or(DiskCacheStats{}));
+  object.Set("profile", stats.profile ? from_profile(env, *stats.profile) : env.Null());
   object.Set("failure", stats.failure.empty() ? env.Null() : Napi::String::New(env, stats.failure));
   return object;
 }

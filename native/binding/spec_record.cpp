@@ -56,7 +56,7 @@ LayerNorms to_norms(const Napi::Object& object) {
 
 EmbeddingShape to_embedding(const Napi::Object& object) {
   return {int32(object, "numPositions"), int32(object, "positionOffset"), int32(object, "numTokenTypes"),
-          boolean(object, "hasNorm")};
+          boolean(object, "hasNorm"), int32(object, "numDistances")};
 }
 
 HeadLayerSpec to_head_layer(const Napi::Object& object) {
@@ -69,8 +69,13 @@ HeadLayerSpec to_head_layer(const Napi::Object& object) {
 }
 
 void read_pooling(const Napi::Object& object, ModelSpec& spec) {
-  spec.pooling =
-      one_of<Pooling>(object, "kind", {{"last", Pooling::kLast}, {"mean", Pooling::kMean}, {"first", Pooling::kFirst}});
+  spec.pooling = one_of<Pooling>(object, "kind",
+                                 {{"last", Pooling::kLast},
+                                  {"mean", Pooling::kMean},
+                                  {"first", Pooling::kFirst},
+                                  {"max", Pooling::kMax},
+                                  {"weighted_mean", Pooling::kWeightedMean},
+                                  {"root_mean", Pooling::kRootMean}});
   for (const Napi::Object& layer : objects(object, "head"))
     spec.head.push_back(to_head_layer(layer));
 }

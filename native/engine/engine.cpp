@@ -14,18 +14,6 @@ namespace {
 // How long an engine that closes writes blocks to the disk.
 constexpr auto kWritePatience = std::chrono::seconds(2);
 
-double us_between(Clock::time_point begin, Clock::time_point end) {
-  return ms_between(begin, end) * 1000;
-}
-
-void add(StepStats& total, const StepStats& step) {
-  total.num_tokens += step.num_tokens;
-  total.num_seqs += step.num_seqs;
-  total.schedule_us += step.schedule_us;
-  total.forward_us += step.forward_us;
-  total.settle_us += step.settle_us;
-}
-
 }  // namespace
 
 Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepRunner> runner,
@@ -41,7 +29,8 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
            .on_start = options_.on_mask_start,
            .on_ready = [this] { report_new_mask(); },
            .fail = [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); },
-           .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}),
+           .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); },
+           .profile = options_.profile.get()}),
       drafter_(make_drafter()) {
   // A step adds to the sums of the step before it, and reads them when it is launched.
   CAPSTAN_CHECK(options_.pooled.pooling == Pooling::kNone || runner_->depth() == 1);
@@ -218,16 +207,6 @@ void Engine::stop(RequestId request_id, int choice_idx) {
   wake_.notify_one();
 }
 
-EngineStats Engine::stats() const {
-  const std::lock_guard lock(mutex_);
-  EngineStats stats = stats_;
-  stats.num_waiting += static_cast<int>(inbox_.size());
-  if (const auto* tokens = built_token_table_.load()) stats.grammar_cache_bytes = tokens->masks().total_bytes();
-  if (disk_cache_) stats.disk_cache = disk_cache_->stats();
-  if (is_busy_) stats.ms_since_last_step = ms_between(last_step_time_, Clock::now());
-  return stats;
-}
-
 void Engine::close() {
   const std::lock_guard close_lock(close_mutex_);
   {
@@ -261,6 +240,7 @@ void Engine::report_disk_news() {
 
 void Engine::main() {
   try {
+    if (options_.profile) options_.profile->begin();
     while (take_inbox())
       step();
     fail_all(ErrorCode::kEngineClosed, "the engine was closed");
@@ -309,6 +289,7 @@ void Engine::break_down(const std::exception_ptr& error) noexcept {
 
 // Waits for work and takes over what callers have submitted, aborted and stopped. Returns false on shutdown.
 bool Engine::take_inbox() {
+  const PartScope part(options_.profile.get(), StepPart::kRequests);
   std::vector<std::unique_ptr<Sequence>> arrived;
   std::vector<RequestId> aborts;
   std::vector<Stop> stops;
@@ -320,6 +301,7 @@ bool Engine::take_inbox() {
       return is_closing_ || has_new_masks_ || has_disk_news_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty();
     };
     if (!has_work || is_stalled_) {
+      const PartScope idle(options_.profile.get(), StepPart::kIdle);
       auto end = Clock::time_point::max();
       if (has_work && disk_cache_) end = disk_cache_->next_step_time();
       if (has_work && mask_gate_.has_waiting_in_time()) end = std::min(end, Clock::now() + mask_gate_.patience());
@@ -369,16 +351,17 @@ void Engine::step() {
   if (!in_flight_.empty()) {
     std::unique_ptr<Batch> batch = std::move(in_flight_.front());
     in_flight_.pop_front();
-    runner_->collect(*batch);
+    {
+      const PartScope part(options_.profile.get(), StepPart::kModel);
+      runner_->collect(*batch);
+    }
     const auto collected = Clock::now();
+    const PartScope part(options_.profile.get(), StepPart::kText);
     scheduler_.measured(batch->plan, ms_between(std::max(batch->launch_time, last_collect_time_), collected));
     last_collect_time_ = collected;
     settle(*batch);
     if (drafter_) drafter_->settled(*batch);
-    totals_.last_step = {batch->plan.num_tokens, static_cast<int64_t>(batch->plan.sequences.size()),
-                         us_between(begin, launched), us_between(launched, collected),
-                         us_between(collected, Clock::now())};
-    add(totals_.all_steps, totals_.last_step);
+    count_step(*batch, begin, launched, collected);
     retire_finished(batch->step);
     spare_batches_.push_back(std::move(batch));
     is_step = true;
@@ -392,6 +375,8 @@ void Engine::step() {
 }
 
 void Engine::launch_steps() {
+  StepProfile* const profile = options_.profile.get();
+  const PartScope part(profile, StepPart::kSchedule);
   while (static_cast<int>(in_flight_.size()) < runner_->depth()) {
     if (spare_batches_.empty()) spare_batches_.push_back(std::make_unique<Batch>());
     Batch& batch = *spare_batches_.back();
@@ -400,6 +385,7 @@ void Engine::launch_steps() {
       return;
     }
     if (drafter_) speculate(batch.plan);
+    const PartScope inputs(profile, StepPart::kInputs);
     const BlockManager& blocks = scheduler_.blocks();
     build_model_inputs(batch, blocks.block_size(), {0, blocks.num_groups() - options_.draft_model.num_kv_groups},
                        blocks.states().has_slots());
@@ -408,10 +394,16 @@ void Engine::launch_steps() {
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();
-    if (drafter_) drafter_->follow(batch);
+    if (drafter_) {
+      const PartScope drafts(profile, StepPart::kDrafts);
+      drafter_->follow(batch);
+    }
     in_flight_.push_back(std::move(spare_batches_.back()));
     spare_batches_.pop_back();
-    runner_->launch(batch);
+    {
+      const PartScope model(profile, StepPart::kModel);
+      runner_->launch(batch);
+    }
     scheduler_.launched(batch.plan);
   }
 }
@@ -453,40 +445,10 @@ void Engine::retire_finished(uint64_t collected_step) {
 
 void Engine::emit() {
   if (events_.empty()) return;
+  const PartScope part(options_.profile.get(), StepPart::kEvents);
   ++event_round_;
   sink_(std::move(events_));
   events_.clear();
-}
-
-void Engine::publish_stats(bool is_step) {
-  const BlockManager& blocks = scheduler_.blocks();
-  if (const BlockPool* pool = blocks.main_pool()) {
-    totals_.num_blocks = pool->num_blocks();
-    totals_.num_free_blocks = pool->num_free();
-    totals_.num_cached_blocks = pool->num_cached();
-  }
-  totals_.num_waiting = scheduler_.num_waiting();
-  totals_.num_running = scheduler_.num_running();
-  totals_.num_evictions = blocks.num_evictions();
-  totals_.snapshot_bytes = blocks.states().slots().num_with_content() * options_.state_slot_bytes;
-  totals_.num_snapshot_hits = blocks.states().num_hits();
-  totals_.num_preemptions = scheduler_.num_preemptions();
-  // The scheduler of a broken engine keeps pointers to sequences that are gone.
-  totals_.num_background = is_broken_ ? 0 : scheduler_.num_background();
-  totals_.queued_prompt_tokens = scheduler_.num_waiting_prompt_tokens();
-  totals_.queued_background_tokens = scheduler_.num_waiting_background_tokens();
-  const std::lock_guard lock(mutex_);
-  if (is_step) {
-    ++totals_.num_steps;
-    last_step_time_ = Clock::now();
-  }
-  stats_ = totals_;
-  for (const auto& seq : inbox_) {
-    stats_.queued_prompt_tokens += seq->num_prompt_tokens;
-    if (!seq->is_background()) continue;
-    ++stats_.num_background;
-    stats_.queued_background_tokens += seq->num_prompt_tokens;
-  }
 }
 
 }  // namespace capstan

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "native/base/step_profile.h"
 #include "native/engine/adapter_loader.h"
 #include "native/engine/batch.h"
 #include "native/engine/disk_cache.h"
@@ -57,6 +58,7 @@ struct EngineOptions {
   DraftModelOptions draft_model;
   std::optional<DiskCacheOptions> disk_cache;  // on_news of its store is the engine's
   std::string disk_problem;                    // why there is no disk_cache although one is wanted
+  std::shared_ptr<StepProfile> profile;        // null = none
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
@@ -84,6 +86,7 @@ struct EngineStats {
   std::vector<int64_t> num_accepted_tokens;  // (speculation.num_tokens)
   StepStats last_step, all_steps;
   std::optional<DiskCacheStats> disk_cache;
+  std::optional<StepProfileTotals> profile;
   std::string failure;  // empty, or why the engine has stopped
 };
 
@@ -156,6 +159,7 @@ class Engine {
   void fail(Sequence& seq, ErrorCode code, const std::string& message);
   void fail_all(ErrorCode code, const std::string& message);
   void retire_finished(uint64_t collected_step);
+  void count_step(const Batch& batch, Clock::time_point begin, Clock::time_point launched, Clock::time_point collected);
   void publish_stats(bool is_step);
   Event& event_of(Sequence& seq);
   void emit();

@@ -22,6 +22,7 @@ std::unique_ptr<Drafter> Engine::make_drafter() {
 // Adds drafts to the decodes of a planned step.
 void Engine::speculate(StepPlan& plan) {
   if (scheduler_.draft_capacity(plan) == 0) return;
+  const PartScope part(options_.profile.get(), StepPart::kDrafts);
   const auto wants_drafts = [&](const ScheduledSequence& scheduled) {
     return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
            scheduled.seq->num_wanted_drafts() > 0 && drafter_->can_draft(scheduled);

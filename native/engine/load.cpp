@@ -124,7 +124,9 @@ int max_step_tokens(const LoadRequest& request) {
 class EngineLoader {
  public:
   explicit EngineLoader(const LoadRequest& request)
-      : request_(request), world_size_(static_cast<size_t>(request.device.world_size)) {}
+      : request_(request),
+        world_size_(static_cast<size_t>(request.device.world_size)),
+        profile_(request.has_profile ? std::make_shared<StepProfile>() : nullptr) {}
 
   // Checks everything that does not depend on a device, and opens the files.
   void check_model();
@@ -161,6 +163,7 @@ class EngineLoader {
 
   const LoadRequest& request_;
   const size_t world_size_;
+  const std::shared_ptr<StepProfile> profile_;
   std::optional<CheckpointFiles> files_;
   TensorTable tensors_;
   std::vector<ShardPlan> plans_;  // by rank
@@ -235,6 +238,7 @@ void EngineLoader::check_model() {
 
 void EngineLoader::open_devices() {
   DeviceOptions options = request_.device;
+  options.profile = profile_.get();
   options.compute_f32 = computes_in_f32(request_);
   options.has_int8_acts = request_.compute != ComputeChoice::kF32;
   group_ = make_device_group(options);
@@ -442,6 +446,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;
+  options.profile = profile_;
   options.vocab_size = request_.spec.vocab_size;
   std::vector<KvGroupBlocks> groups;
   for (size_t group = 0; group < kv_groups_.size(); ++group)

@@ -68,6 +68,7 @@ struct LoadRequest {
   int max_loras = 64;         // adapters in memory; any of them may be in one step
   int max_lora_rank = 64;
   std::vector<int32_t> eos_token_ids;
+  bool has_profile = false;  // records where the time of the steps goes
 };
 
 // The options in effect.

@@ -38,6 +38,7 @@ bool restrict_mask(Sequence& seq, size_t num_drafts, std::span<uint32_t> mask, b
 }  // namespace
 
 void MaskGate::prepare_next_token(Sequence& seq) {
+  const PartScope part(profile_of(seq), StepPart::kMasks);
   if (seq.unaccepted_id >= 0) return start_job(seq);
   if (set_forced_id(seq) || !seq.grammar) return;
   if (seq.grammar->try_fill_mask(seq.grammar_mask, work_left_)) return finish_mask(seq);
@@ -65,6 +66,7 @@ bool MaskGate::set_forced_id(Sequence& seq) {
 // A rejected token means that the runner ignored the mask.
 bool MaskGate::accept(Sequence& seq, int32_t token_id) {
   if (!seq.grammar) return true;
+  const PartScope part(options_.profile, StepPart::kMasks);
   const std::optional<bool> is_accepted = seq.grammar->try_accept(token_id, work_left_);
   if (!is_accepted) seq.unaccepted_id = token_id;
   if (is_accepted.value_or(true)) return true;
@@ -77,6 +79,8 @@ bool MaskGate::has_waiting_in_time() const {
 }
 
 void MaskGate::take_ready_masks() {
+  if (waiting_.empty()) return;
+  const PartScope part(options_.profile, StepPart::kMasks);
   const auto now = Clock::now();
   for (size_t i = 0; i < waiting_.size();) {
     Sequence& seq = *waiting_[i];

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "native/base/error.h"
+#include "native/base/step_profile.h"
 #include "native/engine/mask_pool.h"
 #include "native/engine/sequence.h"
 
@@ -35,6 +36,7 @@ class MaskGate {
     // End a sequence that cannot continue, or whose text is complete.
     std::function<void(Sequence& seq, ErrorCode code, const std::string& message)> fail;
     std::function<void(Sequence& seq, FinishReason reason)> end;
+    StepProfile* profile = nullptr;  // null = none
   };
   explicit MaskGate(Options options) : options_(std::move(options)), pool_(options_.on_start, options_.on_ready) {}
 
@@ -61,6 +63,8 @@ class MaskGate {
   void close() { pool_.close(); }
 
  private:
+  // Of the work on the grammar of a sequence.
+  StepProfile* profile_of(const Sequence& seq) const { return seq.grammar ? options_.profile : nullptr; }
   bool set_forced_id(Sequence& seq);
   void start_job(Sequence& seq);
   void take_job(Sequence& seq, MaskJob& job);

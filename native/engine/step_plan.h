@@ -31,6 +31,9 @@ struct ScheduledSequence {
   // The rows of this sequence in Batch::sample_rows. With `samples`, the last num_drafts + 1 draw the next tokens.
   int first_sample_row = 0;
   int num_sample_rows = 0;
+
+  // Otherwise it draws a token for each of the scheduled tokens.
+  bool is_prefill() const { return num_tokens - num_drafts > 1 || !samples; }
 };
 
 struct StepPlan {

@@ -36,7 +36,7 @@ void StepTimes::measure(const StepPlan& plan, double ms) {
   double prefill_units = 0, decode_units = 0;
   int num_prefill_tokens = 0;
   for (const ScheduledSequence& scheduled : plan.sequences) {
-    const bool is_prefill = scheduled.num_tokens - scheduled.num_drafts > 1 || !scheduled.samples;
+    const bool is_prefill = scheduled.is_prefill();
     (is_prefill ? prefill_units : decode_units) += units(scheduled.first_position, scheduled.num_tokens);
     if (is_prefill) num_prefill_tokens += scheduled.num_tokens;
   }

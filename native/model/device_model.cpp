@@ -42,6 +42,8 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.hidden_size = spec.hidden_size;
   model.intermediate_size = plan.intermediate_size;
   model.num_heads = plan.num_heads;
+  model.head_begin = plan.head_begin;
+  model.total_heads = spec.num_heads;
   model.num_kv_heads = plan.kv_heads(spec.num_kv_heads).count;
   model.total_kv_heads = spec.num_kv_heads;
   model.head_dim = spec.head_dim;

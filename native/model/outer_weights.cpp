@@ -38,6 +38,8 @@ void check_outer_tensors(const ModelSpec& spec, const TensorTable& tensors) {
     require_shape(tensors, "position_embeddings.weight", embedding.num_positions, spec.hidden_size);
   if (embedding.num_token_types > 0)
     require_shape(tensors, "token_type_embeddings.weight", embedding.num_token_types, spec.hidden_size);
+  if (embedding.num_distances > 0)
+    require_shape(tensors, "distance_biases.weight", embedding.num_distances, spec.num_heads);
   if (embedding.has_norm) check_norm(tensors, "embed_norm", spec.hidden_size);
   if (spec.has_final_norm) check_norm(tensors, "norm", spec.hidden_size);
   if (spec.has_mtp) {
@@ -65,6 +67,7 @@ EmbeddingWeights load_embedding(const ModelSpec& spec, const Slicer& slicer, Bac
   const auto table = [&](const char* name) { return backend.load_vector(slicer.whole(name), 0.0f, progress); };
   if (spec.embedding.num_positions > 0) weights.positions = table("position_embeddings.weight");
   if (spec.embedding.num_token_types > 0) weights.token_types = table("token_type_embeddings.weight");
+  if (spec.embedding.num_distances > 0) weights.distances = table("distance_biases.weight");
   if (spec.embedding.has_norm) weights.norm = load_norm(spec, slicer, "embed_norm", backend, progress);
   return weights;
 }

@@ -183,6 +183,8 @@ void check_pooling(const ModelSpec& spec) {
               spec.embedding.num_token_types >= 0 &&
               (spec.embedding.num_positions == 0 || spec.embedding.position_offset < spec.embedding.num_positions),
           "embeddings of positions: expected an offset below the size of the table");
+  require(spec.embedding.num_distances == 0 || (spec.embedding.num_distances >= 4 && !spec.is_causal),
+          "biases of distances: expected at least 4, in an encoder");
   for (const HeadLayerSpec& layer : spec.head) {
     require_positive(layer.output_size, "size of a pooling head");
     require(layer.activation != Activation::kClampedSwish, "a pooling head has no gates");

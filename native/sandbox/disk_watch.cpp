@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -43,6 +44,10 @@ void DiskWatch::start() {
 }
 
 void DiskWatch::run(pid_t supervisor) {
+  if (spec_.cache_bytes > 0) {
+    Budget budget{spec_.disk_entries};
+    cache_leftover_ = folder_bytes(spec_.cache, budget);
+  }
   while (!is_over()) {
     const auto began = std::chrono::steady_clock::now();
     verdict_ = measure(supervisor);
@@ -66,9 +71,18 @@ const char* DiskWatch::measure(pid_t supervisor) {
 
 bool DiskWatch::is_cache_over() {
   if (spec_.cache_bytes == 0 || ++num_measures_ % kCacheEvery != 0) return false;
+  const uint64_t limit = cache_limit(), allowed = std::max(limit, cache_leftover_);
   // With one entry more than this, the folder is over its limit.
-  Budget budget{spec_.cache_bytes / kMinEntryBytes + 1};
-  return folder_bytes(spec_.cache, budget) > spec_.cache_bytes;
+  Budget budget{allowed / kMinEntryBytes + 1};
+  const uint64_t bytes = folder_bytes(spec_.cache, budget);
+  if (bytes <= limit) cache_leftover_ = 0;
+  return bytes > allowed;
+}
+
+uint64_t DiskWatch::cache_limit() const {
+  std::ifstream file(spec_.dir + "/cache_limit");
+  uint64_t bytes = 0;
+  return file >> bytes && bytes > 0 ? bytes : spec_.cache_bytes;
 }
 
 uid_t DiskWatch::owner() const {

@@ -28,6 +28,8 @@ class DiskWatch {
 
   const char* measure(pid_t supervisor);
   bool is_cache_over();
+  /** Read at each measure, because a replica that starts later may bring another limit. */
+  uint64_t cache_limit() const;
   bool is_almost_full() const;
   /** The user of the processes. */
   uid_t owner() const;
@@ -37,5 +39,10 @@ class DiskWatch {
   /** Measures in a row in which the replica held files whose size is unknown. */
   int num_hidden_ = 0;
   int num_measures_ = 0;
+  /**
+   * What earlier replicas left in the cache. They may have had a larger limit, and the runtime removes the rest only
+   * after it has loaded its model. 0 once the cache has been within the limit.
+   */
+  uint64_t cache_leftover_ = 0;
   std::atomic<const char*> verdict_ = kEnough;
 };

@@ -10,7 +10,7 @@
  * a NUL.
  */
 struct Spec {
-  /** The folder of this replica, with `state`, `exit`, `stop`, `lock`, `spool/` and `root/`. */
+  /** The folder of this replica, with `state`, `exit`, `stop`, `lock`, `cache_limit`, `spool/` and `root/`. */
   std::string dir;
   /** True: in new namespaces with the settings below. False: directly on the host. */
   bool is_isolated = false;
@@ -45,7 +45,7 @@ struct Spec {
   uint64_t spool_max_bytes = 256ull << 20;
   /** What the replica may add to its home; 0 = no limit. Measured every few seconds. */
   uint64_t disk_bytes = 0;
-  /** What `cache` may hold; 0 = no limit. */
+  /** What `cache` may hold; 0 = no limit. The service changes it in the file `cache_limit`. */
   uint64_t cache_bytes = 0;
   /** Most files and folders of the home, open files and mappings together, so that a measure ends soon. */
   uint64_t disk_entries = 2'000'000;

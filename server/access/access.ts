@@ -1,4 +1,5 @@
 import type { ApiKey, NewKey } from './keys/api-key';
+import { CatchUp } from './feed/catch-up';
 import { HeartbeatSender } from './feed/heartbeat';
 import { BudgetMeter } from './check/budget';
 import type { ChangeOptions } from './store/change';
@@ -106,6 +107,7 @@ export class Access {
     const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, PROPAGATION_CEILING_MS);
     const follower = (this.#follower =
       store === undefined ? undefined : this.#createFollower(store, options, monotonicMs));
+    const catchUp = follower === undefined ? undefined : new CatchUp(() => follower.sync(), monotonicMs);
     this.#check = new KeyCheck({
       table: this.#table,
       verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs, verify }),
@@ -117,6 +119,7 @@ export class Access {
       isCutting: options.onRevoke !== 'finish',
       now,
       isFresh: () => follower === undefined || follower.staleMs <= maxStalenessMs,
+      catchUp: () => catchUp?.wait(),
     });
     for (const key of options.apiKeys ?? []) this.#check.addFixed(checkFixedKey(key), target.ownerId);
     if (store !== undefined) this.#flushing = setInterval(() => void this.#flush(), USE_FLUSH_MS).unref();
@@ -153,14 +156,14 @@ export class Access {
     }
   }
 
-  /** Reads the feed now, because another process changed something. */
+  /** Reads the feed now, because another process may have changed something. */
   wake(): void {
     this.#follower?.wake();
   }
 
   /**
    * Checks a request by its headers. Returns the outcome directly for a key this process has verified before, and a
-   * promise on first use of a key. The promise does not reject. Call `done` on a grant when the request has ended.
+   * promise for others. The promise does not reject. Call `done` on a grant when the request has ended.
    */
   check(request: CheckedRequest, target: CheckTarget = this.target): AccessOutcome | Promise<AccessOutcome> {
     return this.#check.check(request, target);

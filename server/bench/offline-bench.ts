@@ -1,12 +1,14 @@
+import { availableParallelism } from 'node:os';
 import { Engine, type EngineInfo, type EngineOptions, type EngineStats } from '../../ts';
+import { type MachineLimits, measureLimits } from '../../ts/benchmarks';
 import { LoadProgress } from '../base/load-progress';
 import { counted } from '../base/words';
-import { type BenchReport, renderTable } from './bench-report';
+import { type BenchReport, renderTable, type Table } from './bench-report';
 import { describeMachine, machineText } from './machine';
 import { type OutputOptions, writeFile, writeOutput } from './output';
 import { Progress } from './progress';
 import { Random } from './random';
-import { type Profile, profileOf, profileTable } from './profile';
+import { type Profile, profileOf, profileTables, ratesOf } from './profile';
 
 export interface OfflineBenchOptions extends OutputOptions {
   model: string;
@@ -26,7 +28,8 @@ interface OfflineResult {
   promptTokens: number;
   outputTokens: number;
   cachedTokens: number;
-  profile: Profile;
+  /** Only if it was asked for. */
+  profile: Profile | undefined;
 }
 
 /** Runs all requests at once through the library. Returns the exit code. */
@@ -36,6 +39,7 @@ export async function offlineBench(options: OfflineBenchOptions): Promise<number
   const engine = await Engine.load(options.model, {
     ...options.engine,
     maxQueuedRequests: options.numPrompts,
+    profile: options.profiles,
     onProgress: (progress) => loading.update(progress),
   }).finally(() => loading.end());
   try {
@@ -51,6 +55,16 @@ export async function offlineBench(options: OfflineBenchOptions): Promise<number
   }
 }
 
+const READ_BYTES = 256 * 2 ** 20;
+const READ_REPEATS = 2;
+
+/** What the shares of the limit refer to. Other devices have no such tests. */
+function machineLimits({ backend }: EngineInfo, { engine, profiles }: OfflineBenchOptions): MachineLimits[] {
+  if (!profiles || backend !== 'cpu') return [];
+  const threads = engine.threads === undefined ? 0 : Math.min(engine.threads, availableParallelism());
+  return [measureLimits({ threads, repeats: READ_REPEATS, readBytes: READ_BYTES })];
+}
+
 async function measure(engine: Engine, options: OfflineBenchOptions): Promise<OfflineResult> {
   const { numPrompts, inputLen, outputLen, prefixLen } = options;
   const random = new Random(options.seed);
@@ -61,7 +75,9 @@ async function measure(engine: Engine, options: OfflineBenchOptions): Promise<Of
   await engine.generate(ids(8), { ...sampling, maxTokens: 2 }).result();
   const progress = new Progress(false);
   let numEnded = 0;
+  const limits = machineLimits(engine.info, options);
   const before: EngineStats = engine.stats();
+  const loop = performance.eventLoopUtilization();
   const begin = performance.now();
   const usages = await Promise.all(
     prompts.map(async (prompt) => {
@@ -71,6 +87,8 @@ async function measure(engine: Engine, options: OfflineBenchOptions): Promise<Of
     }),
   );
   const durationS = (performance.now() - begin) / 1000;
+  const javascriptUs = performance.eventLoopUtilization(loop).active * 1000;
+  const after = engine.stats();
   progress.clear();
   const sum = (count: (usage: (typeof usages)[number]) => number) =>
     usages.reduce((total, usage) => total + count(usage), 0);
@@ -79,22 +97,32 @@ async function measure(engine: Engine, options: OfflineBenchOptions): Promise<Of
     promptTokens: sum((usage) => usage.promptTokens),
     outputTokens: sum((usage) => usage.completionTokens),
     cachedTokens: sum((usage) => usage.cachedTokens),
-    profile: profileOf(before, engine.stats(), durationS),
+    profile: options.profiles
+      ? profileOf(before, after, {
+          durationUs: durationS * 1e6,
+          rates: ratesOf([...limits, ...machineLimits(engine.info, options)], engine.info.isa),
+          javascriptUs,
+        })
+      : undefined,
   };
 }
 
 function resultText(
   { isa, threads, weightDtype, modelName }: EngineInfo,
-  { numPrompts, inputLen, outputLen, prefixLen, profiles }: OfflineBenchOptions,
+  { numPrompts, inputLen, outputLen, prefixLen }: OfflineBenchOptions,
   { durationS, promptTokens, outputTokens, cachedTokens, profile }: OfflineResult,
 ): string {
   const perSecond = (count: number, digits: number) => (count / durationS).toFixed(digits);
   return [
     `${modelName} (${weightDtype}) on ${isa}, ${counted(threads, 'thread')}: ${counted(numPrompts, 'request')} of ${prefixLen + inputLen} tokens in and ${outputLen} out in ${durationS.toFixed(2)} s`,
     `${perSecond(numPrompts, 2)} requests/s, ${perSecond(outputTokens, 1)} output tokens/s, ${perSecond(promptTokens + outputTokens, 1)} total tokens/s, ${cachedTokens} tokens from the prefix cache`,
-    ...(profiles ? ['', renderTable(profileTable(profile)).trimEnd()] : []),
+    ...tablesOf(profile).flatMap((table) => ['', `${table.title}:`, renderTable(table).trimEnd()]),
     '',
   ].join('\n');
+}
+
+function tablesOf(profile: Profile | undefined): Table[] {
+  return profile === undefined ? [] : profileTables(profile);
 }
 
 function resultJson(options: OfflineBenchOptions, result: OfflineResult): object {
@@ -109,7 +137,7 @@ function resultJson(options: OfflineBenchOptions, result: OfflineResult): object
     workload: { model, numPrompts, inputLen, outputLen, prefixLen, seed },
     engine,
     machine: describeMachine(),
-    ...(options.profiles ? { profile } : {}),
+    ...(profile === undefined ? {} : { profile }),
   };
 }
 
@@ -137,7 +165,7 @@ function offlineReport(
       ['Workload', `${counted(numPrompts, 'request')} of ${lengths}, all at once, seed ${seed}`],
       ['Machine', machineText()],
     ],
-    tables: [throughput, profileTable(profile)],
+    tables: [throughput, ...tablesOf(profile)],
     plots: [],
   };
 }

@@ -25,7 +25,10 @@ export interface HandlerOptions {
   apiKeys?: readonly string[];
   /** Key database of `capstan keys`: a file or a `postgres://` URL. */
   keysDb?: string;
-  /** Folder of files and batches. It must not be that of another server. Default: none, and their routes answer 501. */
+  /**
+   * Folder of files, batches and stored responses. It must not be that of another server. Default: none. Then responses
+   * are stored in memory, and the routes of files and batches answer 501.
+   */
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;

@@ -16,4 +16,10 @@ if [ ! -d "$dir/ai-sdk/node_modules/ai" ]; then
   echo '{ "private": true }' > "$dir/ai-sdk/package.json"
   npm install --prefix "$dir/ai-sdk" --no-audit --no-fund --silent ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
 fi
-node -r ./test/oracle/register-ts.cjs test/clients/run.ts "$python" "$dir/ai-sdk" ${table:+"$table"}
+if [ ! -d "$dir/agents/node_modules/@openai/agents" ]; then
+  mkdir -p "$dir/agents"
+  echo '{ "private": true }' > "$dir/agents/package.json"
+  npm install --prefix "$dir/agents" --no-audit --no-fund --silent @openai/agents@0.20.0 openai@6.49.0 \
+    langchain@1.5.14 @langchain/core@1.4.0 @langchain/openai@1.5.8 zod@4.6.7
+fi
+node -r ./test/oracle/register-ts.cjs test/clients/run.ts "$python" "$dir/ai-sdk" "$dir/agents" ${table:+"$table"}

@@ -340,6 +340,7 @@ class FakeEngine implements NativeEngine {
       diskProblem: null,
       lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
       allSteps: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      profile: null,
       failure: fake.failure,
     };
   }

@@ -1,6 +1,7 @@
 #pragma once
 // One sequence in the KV cache of the attention kernels.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -101,15 +102,40 @@ struct AttentionProblem {
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 
-  reference::Row stored(const float* from) const {
+  // x, each 2^n dimensions multiplied by the Walsh-Hadamard matrix. 2^n is the largest such divisor of the head.
+  template <class T>
+  reference::Row mixed(const T* x) const {
+    const int count = shape.head_dim & -shape.head_dim;
     reference::Row row;
-    float largest = 0;
-    for (int i = 0; i < shape.head_dim; ++i)
-      largest = std::max(largest, std::abs(from[i]));
-    const float scale = largest / 127;
+    for (int d = 0; d < shape.head_dim; ++d) {
+      double sum = 0;
+      for (int i = 0; i < count; ++i)
+        sum += x[d / count * count + i] * (std::popcount(static_cast<unsigned>(d % count & i)) % 2 == 0 ? 1 : -1);
+      row.push_back(sum);
+    }
+    return row;
+  }
+
+  // The values that codes of 8 bits stand for.
+  reference::Row decoded(const float* from) const {
+    reference::Row codes = mixed(from);
+    double largest = 0;
+    for (const double value : codes)
+      largest = std::max(largest, std::abs(value));
+    const double scale = largest / 127;
+    for (double& value : codes)
+      value = std::nearbyint(value / scale) * scale;
+    reference::Row row = mixed(codes.data());
+    for (double& value : row)
+      value /= shape.head_dim & -shape.head_dim;
+    return row;
+  }
+
+  reference::Row stored(const float* from) const {
+    if (shape.dtype == DType::kInt8) return decoded(from);
+    reference::Row row;
     for (int i = 0; i < shape.head_dim; ++i) {
       float value = from[i];
-      if (shape.dtype == DType::kInt8) value = std::nearbyint(value / scale) * scale;
       if (shape.dtype == DType::kBf16) value = bf16_to_float(float_to_bf16(value));
       if (shape.dtype == DType::kF16) value = f16_to_float(float_to_f16(value));
       row.push_back(value);

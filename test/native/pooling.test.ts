@@ -54,31 +54,40 @@ const TOKENS = [1, 2, 3, 15, 16, 17, 40, 63, 5, 7].map((length, seed) =>
 const bits = (embeddings: readonly Float32Array[]): number[][] =>
   embeddings.map((values) => Array.from(new Uint32Array(values.slice().buffer)));
 
-describe.each(['bert-mean-f32', 'bert-mean-bf16', 'modernbert-f32', 'gemma3-f32', 'qwen3-last-f32', 'qwen3-mean-f32'])(
-  '%s',
-  (name) => {
-    test('an input has the same bits alone, in any batch, and on any number of threads', async () => {
-      const engine = await load(name);
-      const alone: Float32Array[] = [];
-      for (const tokens of TOKENS) alone.push(...(await engine.embed([tokens])).embeddings);
-      const expected = bits(alone);
-      expect(bits((await engine.embed(TOKENS)).embeddings)).toEqual(expected);
-      const backwards = (await engine.embed([...TOKENS].reverse())).embeddings;
-      expect(bits([...backwards].reverse())).toEqual(expected);
-      for (const options of [{ threads: 1 }, { threads: 3 }, { maxNumSeqs: 1 }, { maxNumBatchedTokens: 64 }]) {
-        const other = await load(name, options);
-        expect(bits((await other.embed(TOKENS)).embeddings)).toEqual(expected);
-      }
-    });
+describe.each([
+  'bert-mean-f32',
+  'bert-mean-bf16',
+  'modernbert-f32',
+  'mpnet-max-f32',
+  'gemma3-f32',
+  'qwen3-last-f32',
+  'qwen3-mean-f32',
+  'qwen3-weighted-f32',
+])('%s', (name) => {
+  test('an input has the same bits alone, in any batch, and on any number of threads', async () => {
+    const engine = await load(name);
+    const alone: Float32Array[] = [];
+    for (const tokens of TOKENS) alone.push(...(await engine.embed([tokens])).embeddings);
+    const expected = bits(alone);
+    expect(bits((await engine.embed(TOKENS)).embeddings)).toEqual(expected);
+    const backwards = (await engine.embed([...TOKENS].reverse())).embeddings;
+    expect(bits([...backwards].reverse())).toEqual(expected);
+    for (const options of [{ threads: 1 }, { threads: 3 }, { maxNumSeqs: 1 }, { maxNumBatchedTokens: 64 }]) {
+      const other = await load(name, options);
+      expect(bits((await other.embed(TOKENS)).embeddings)).toEqual(expected);
+    }
+  });
+});
+
+test.each(['bert-mean-f32', 'mpnet-max-f32', 'gemma3-f32', 'qwen3-last-f32'])(
+  '%s has the same bits on two ranks',
+  async (name) => {
+    const one = await load(name);
+    const two = await load(name, { tensorParallelSize: 2 });
+    const expected = bits((await one.embed(TOKENS)).embeddings);
+    expect(bits((await two.embed(TOKENS)).embeddings)).toEqual(expected);
   },
 );
-
-test.each(['bert-mean-f32', 'gemma3-f32', 'qwen3-last-f32'])('%s has the same bits on two ranks', async (name) => {
-  const one = await load(name);
-  const two = await load(name, { tensorParallelSize: 2 });
-  const expected = bits((await one.embed(TOKENS)).embeddings);
-  expect(bits((await two.embed(TOKENS)).embeddings)).toEqual(expected);
-});
 
 test('the inputs of a call run in one step', async () => {
   const engine = await load('bert-mean-f32');
@@ -101,6 +110,16 @@ test('an encoder of longer inputs than one chunk of keys has the same bits in an
     expect(found).toEqual(expected);
     expect(bits((await engine.embed([long[1]])).embeddings)).toEqual([expected[1]]);
   }
+});
+
+test.each(['max', 'weightedmean', 'mean_sqrt_len_tokens'])('chunks change no bit of %s pooling', async (mode) => {
+  const folder = changed('qwen3-last-f32', { '1_Pooling/config.json': { pooling_mode: mode } });
+  const prompt = Array.from({ length: 200 }, (_, i) => 5 + ((i * 13) % 280));
+  const found: number[][][] = [];
+  for (const options of [{ maxNumBatchedTokens: 512 }, { maxNumBatchedTokens: 64 }, { threads: 1 }])
+    found.push(bits((await (await load(folder, options)).embed([prompt, prompt])).embeddings));
+  expect(found[0][1]).toEqual(found[0][0]);
+  for (const other of found) expect(other).toEqual(found[0]);
 });
 
 test('chunks and cached prefixes change no bit of the last token', async () => {
@@ -308,7 +327,7 @@ describe('what a call refuses', () => {
 
 describe('models whose files ask for what does not run', () => {
   test.each<[string, string, Record<string, Record<string, unknown>>, string]>([
-    ['max pooling', 'xlmr-cls-f32', { '1_Pooling/config.json': { pooling_mode: 'max' } }, 'pooling_mode'],
+    ['two modes', 'xlmr-cls-f32', { '1_Pooling/config.json': { pooling_mode: ['max', 'mean'] } }, 'pooling_mode'],
     ['two poolings', 'bert-mean-f32', { '1_Pooling/config.json': { pooling_mode_cls_token: true } }, 'pooling_mode'],
     [
       'means without the prompt',

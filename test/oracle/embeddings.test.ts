@@ -1,77 +1,13 @@
 /** Embeddings and scores against the goldens of sentence-transformers and transformers (`make_embeddings.py`). */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { Engine, type EngineOptions } from '../../ts';
+import { type EngineOptions } from '../../ts';
 import { loadAddon } from '../../ts/addon';
+import { listPoolingCases, withEngine, worstCosine } from './embedding-golden';
 
-interface EmbeddingGolden {
-  case: string;
-  task: 'embed';
-  dtype: 'f32' | 'bf16';
-  texts: string[];
-  embeddings: number[][];
-  tokens: number[][];
-  /** A text that is longer than the model takes. */
-  long: { text: string; embedding: number[]; length: number };
-  /** Of the texts 1 and 2, by the name of a prompt. */
-  prompts: Record<string, number[][]>;
-  /** Eight dimensions of the texts 1 and 2, normalized. */
-  short: number[][];
-}
-
-interface ScoreGolden {
-  case: string;
-  task: 'score';
-  dtype: 'f32' | 'bf16';
-  query: string;
-  documents: string[];
-  scores: number[];
-  truncated: number[];
-  truncatedTo: number;
-}
-
-const FIXTURES = path.join(__dirname, 'fixtures', 'embeddings');
-const cases = readdirSync(FIXTURES)
-  .sort()
-  .map((name) => {
-    const directory = path.join(FIXTURES, name);
-    const golden = JSON.parse(readFileSync(path.join(directory, 'golden.json'), 'utf8')) as
-      EmbeddingGolden | ScoreGolden;
-    return { name, directory, golden };
-  });
+const cases = listPoolingCases(path.join(__dirname, 'fixtures', 'embeddings'));
 const embedders = cases.flatMap(({ golden, ...rest }) => (golden.task === 'embed' ? [{ ...rest, golden }] : []));
 const rerankers = cases.flatMap(({ golden, ...rest }) => (golden.task === 'score' ? [{ ...rest, golden }] : []));
-
-function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  let product = 0;
-  let aa = 0;
-  let bb = 0;
-  for (let i = 0; i < a.length; i++) {
-    product += a[i] * b[i];
-    aa += a[i] ** 2;
-    bb += b[i] ** 2;
-  }
-  return product / Math.sqrt(aa * bb);
-}
-
-function worstCosine(ours: readonly ArrayLike<number>[], theirs: readonly ArrayLike<number>[]): number {
-  expect(ours.length).toBe(theirs.length);
-  ours.forEach(({ length }, i) => expect(length).toBe(theirs[i].length));
-  return Math.min(...ours.map((values, i) => cosine(values, theirs[i])));
-}
-
-async function withEngine<T>(
-  directory: string,
-  options: EngineOptions,
-  use: (engine: Engine) => Promise<T>,
-): Promise<T> {
-  const engine = await Engine.load(directory, { device: 'cpu', threads: 2, ...options });
-  try {
-    return await use(engine);
-  } finally {
-    await engine.close();
-  }
-}
 
 test('the fixtures cover every family', () => {
   expect(cases.map(({ name }) => name.replace(/-.*/, ''))).toEqual(

@@ -52,6 +52,19 @@ ARCHITECTURES = {
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "vaultgemma": "VaultGemmaForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "cwm": "CwmForCausalLM",
+    "glm": "GlmForCausalLM",
+    "helium": "HeliumForCausalLM",
+    "cohere": "CohereForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM",
+    "stablelm": "StableLmForCausalLM",
+    "granitemoeshared": "GraniteMoeSharedForCausalLM",
+    "flex_olmo": "FlexOlmoForCausalLM",
+    "dots1": "Dots1ForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
 }
 NUM_STEPS = 16
 NUM_TOP = 5
@@ -100,6 +113,8 @@ def config_json(case):
 def outer_config(case, text_config):
     """The config of a model of text with images. Its image part is never loaded."""
     text_config.pop("architectures")
+    if case["outer"]["model_type"] in PLAIN_TEXT:
+        text_config["model_type"] = f"{case['outer']['model_type']}_text"
     vision = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": case["hidden"]}
     return {
         "architectures": [case["outer"]["architecture"]],
@@ -111,7 +126,7 @@ def outer_config(case, text_config):
 
 
 # The classes of these add 1 to the weights of their norms, but not to those of the recurrent layers.
-ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "qwen3_5", "qwen3_next")
+ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "vaultgemma", "qwen3_5", "qwen3_next")
 # Files hold these too, although they are not parameters.
 STORED_BUFFERS = ("layer_scalar", "expert_bias", "e_score_correction_bias", "act_fn.beta", "act_fn.eps")
 
@@ -129,11 +144,27 @@ def recurrent_parameter(name, noise):
     return None
 
 
+# Models of text with images whose text part has no class with a head.
+PLAIN_TEXT = {"qwen3_vl": "qwen3", "qwen2_5_vl": "qwen2"}
+
+
+def text_class_config(case, config):
+    """The config of a class whose parameters are those of the text model."""
+    if case["outer"] is None:
+        return config
+    text = config.get_text_config()
+    plain = PLAIN_TEXT.get(case["outer"]["model_type"])
+    if plain is None:
+        return text
+    values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "rope_parameters", "architectures")}
+    return AutoConfig.for_model(plain, **{**values, "tie_word_embeddings": case["tied"]})
+
+
 def random_weights(case, config, generator):
     """Tensors by name, in the file's type. The scales give margins near 0.5 (a tied embedding is the head, and scaled as one); the library's own
     initialisation gives flat logits that hide faults."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config if case["outer"] is None else config.get_text_config())
+        model = AutoModelForCausalLM.from_config(text_class_config(case, config))
     weights = {}
     stored = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(STORED_BUFFERS)]
     for name, parameter in [*model.named_parameters(), *stored]:
@@ -154,7 +185,8 @@ def random_weights(case, config, generator):
         elif name.endswith(("router.scale", "per_expert_scale")):
             value = 1 + 0.4 * noise
         elif name.endswith(("norm.weight", "_layernorm.weight", "_layernorm_1.weight", "_layernorm_2.weight")):
-            is_offset = case["model_type"].startswith(ZERO_CENTERED_NORMS) and "linear_attn" not in name
+            is_gemma = case["model_type"] == "gemma"
+            is_offset = (is_gemma or case["model_type"].startswith(ZERO_CENTERED_NORMS)) and "linear_attn" not in name
             value = (0 if is_offset else 1) + 0.25 * noise
         elif name.endswith("sinks"):
             value = noise
@@ -199,9 +231,10 @@ def other_tensors(case, weights, generator):
     return others
 
 
-def names_of_the_hub(config, weights):
+def names_of_the_hub(config, weights, model_class=AutoModelForCausalLM):
     """Lets transformers save the tensors, because models in memory hold the experts of the hub's files as one tensor."""
-    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    from_config = getattr(model_class, "from_config", None) or model_class._from_config
+    model = from_config(config, dtype=next(iter(weights.values())).dtype)
     missing = model.load_state_dict(weights, strict=False).missing_keys
     assert not [name for name in missing if name != "lm_head.weight"], missing
     with tempfile.TemporaryDirectory() as directory:
@@ -245,7 +278,7 @@ def load_judge(case, directory):
     if case["name"].startswith("random-"):
         implementations["experts_implementation"] = "eager"  # the others refuse odd sizes and float64
     outer = case["outer"] and case["outer"]["model_type"]
-    loader = AutoModelForImageTextToText if outer == "mistral3" else AutoModelForCausalLM
+    loader = AutoModelForImageTextToText if outer in ("mistral3", *PLAIN_TEXT) else AutoModelForCausalLM
     model = loader.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
     if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])

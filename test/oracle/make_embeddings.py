@@ -2,6 +2,7 @@
 
   python make_embeddings.py --seed 20 --out fixtures/embeddings     the committed fixtures
   python make_embeddings.py --check-mutations --out DIR             checks that each mutation changes the golden in DIR
+  python make_embeddings.py --random 30 --seed 7 --out DIR          random models, for compare-embeddings.ts
 
 Needs sentence-transformers (6.2.0) besides requirements.txt.
 """
@@ -28,6 +29,8 @@ except ImportError:  # the cases "*-classify-*" need transformers only
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from embedding_cases import CASES
+from golden import names_of_the_hub, save_weights
+from random_embeddings import random_cases
 from small_tokenizer import TEXT
 
 torch.set_num_threads(1)
@@ -94,8 +97,9 @@ TOKENIZERS = {"wordpiece": wordpiece, "unigram": unigram, "bpe": bpe}
 
 
 def class_of(config):
+    """The names in the files of an encoder's language model are those of the encoder alone, or have a prefix."""
     architecture = config["architectures"][0]
-    return getattr(transformers, architecture)
+    return getattr(transformers, architecture.replace("ForMaskedLM", "Model"))
 
 
 def random_weights(case, config, generator):
@@ -115,10 +119,49 @@ def random_weights(case, config, generator):
         else:
             value = noise * 1.3 / fan_in**0.5
         weights[name] = value.to(DTYPES[case["dtype"]])
+    if "num_experts" in case["config"]:
+        weights = names_of_the_hub(config, weights, class_of(case["config"]))
+    if case["config"]["model_type"] == "nomic_bert":
+        weights = names_of_nomic(weights)
     if case["old_names"]:
         rename = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-        weights = {f"bert.{rename(name)}": value for name, value in weights.items()}
+        weights = {rename(name): value for name, value in weights.items()}
+    if case["prefix"]:
+        prefix = {"modernbert": "model", "eurobert": "model", "xlm-roberta": "roberta", "camembert": "roberta"}.get(
+            case["config"]["model_type"], case["config"]["model_type"])
+        weights = {f"{prefix}.{name}": value for name, value in weights.items()}
+    if case["stray"]:
+        weights |= {"embeddings.position_ids": torch.arange(64)[None], "cls.predictions.decoder.weight": torch.rand(3, 5, generator=generator),
+                    "lm_head.dense.weight": torch.rand(4, 4, generator=generator)}
     return weights
+
+
+def names_of_nomic(weights):
+    """The names of the files on the hub."""
+    pairs = {"layers.": "encoder.layers.", "embeddings.LayerNorm": "emb_ln", "self_attn.o_proj": "attn.out_proj", "up_proj": "fc11",
+             "gate_proj": "fc12", "down_proj": "fc2", "post_attention_layernorm": "norm1", "post_mlp_layernorm": "norm2"}
+    names = {}
+    for name, value in weights.items():
+        if "q_proj" in name:
+            parts = [weights[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+            name, value = name.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
+        elif "k_proj" in name or "v_proj" in name:
+            continue
+        for own, other in pairs.items():
+            name = name.replace(own, other)
+        names[name] = value
+    return names
+
+
+# The modules of the newest version, by class.
+NEW_MODULES = {"Transformer": "base.modules.transformer", "Dense": "base.modules.dense", "Normalize": "base.modules.normalize",
+               "Pooling": "sentence_transformer.modules.pooling", "Dropout": "sentence_transformer.modules.dropout"}
+
+
+def module_type(case, name):
+    if case["package"] is not None:
+        return f"{case['package']}.{name}"
+    return f"sentence_transformers.{NEW_MODULES[name]}.{name}"
 
 
 def dump(path, value):
@@ -126,29 +169,39 @@ def dump(path, value):
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+LEGACY_POOLING = {
+    "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens", "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+OLDEST_POOLING = ("cls", "mean", "max", "mean_sqrt_len_tokens")  # the flags that all versions write
+
+
 def write_modules(case, directory, generator):
     if case["modules"] is None:
         return
-    package = "sentence_transformers.models"
-    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}]
+    modules = [{"idx": 0, "name": "0", "path": "", "type": module_type(case, "Transformer")}]
 
     def add(name, config):
         index = len(modules)
         path = f"{index}_{name}"
-        modules.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{name}"})
+        modules.append({"idx": index, "name": str(index), "path": path, "type": module_type(case, name)})
         if config is not None:
             dump(directory / path / "config.json", config)
         return directory / path
 
-    hidden = case["config"]["hidden_size"]
+    hidden = case["config"].get("dim") or case["config"]["hidden_size"]
     mode = case["modules"][0]
+    modes = [mode] if isinstance(mode, str) else list(mode)
     if case["legacy_pooling"]:
-        add("Pooling", {"word_embedding_dimension": hidden, "pooling_mode_cls_token": mode == "cls",
-                        "pooling_mode_mean_tokens": mode == "mean", "pooling_mode_max_tokens": False,
-                        "pooling_mode_mean_sqrt_len_tokens": False})
+        modes = [name for name in LEGACY_POOLING if name in modes]
+        add("Pooling", {"word_embedding_dimension": hidden, **{flag: name in modes for name, flag in LEGACY_POOLING.items()
+                                                               if name in modes or name in OLDEST_POOLING}})
     else:
         add("Pooling", {"embedding_dimension": hidden, "pooling_mode": mode, "include_prompt": True})
-    size = hidden
+    if case["dropout"]:
+        add("Dropout", {"dropout": 0.1})
+    size = hidden * len(modes)
     for out, has_bias, activation in case["dense"]:
         folder = "torch.nn.modules.linear" if activation == "Identity" else "torch.nn.modules.activation"
         path = add("Dense", {"in_features": size, "out_features": out, "bias": has_bias,
@@ -163,8 +216,8 @@ def write_modules(case, directory, generator):
     (directory / "modules.json").write_text(json.dumps(modules, indent=1) + "\n")
     dump(directory / "config_sentence_transformers.json",
          {"prompts": case["prompts"], "default_prompt_name": case["default_prompt"], "similarity_fn_name": "cosine"})
-    if case["max_length"] is not None:
-        dump(directory / "sentence_bert_config.json", {"max_seq_length": case["max_length"], "do_lower_case": False})
+    if case["max_length"] is not None or case["lower_case"]:
+        dump(directory / "sentence_bert_config.json", {"max_seq_length": case["max_length"], "do_lower_case": case["lower_case"]})
 
 
 def write_model(case, seed, directory):
@@ -173,16 +226,17 @@ def write_model(case, seed, directory):
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{case['name']}".encode()))
     tokenizer, tokenizer_config = TOKENIZERS[case["tokenizer"]]()
     (directory / "tokenizer.json").write_text(tokenizer.to_str(pretty=False))
-    length = case["config"]["max_position_embeddings"] - (2 if case["config"]["model_type"] in ("roberta", "xlm-roberta") else 0)
+    config = case["config"]
+    is_roberta = config["model_type"] in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    length = config["max_position_embeddings"] - (config["pad_token_id"] + 1 if is_roberta else 0)
     dump(directory / "tokenizer_config.json", {**tokenizer_config, "model_max_length": length})
     dtype = {"f32": "float32", "bf16": "bfloat16"}[case["dtype"]]
-    dump(directory / "config.json", {**case["config"], "vocab_size": VOCAB, "torch_dtype": dtype})
-    config = transformers.AutoConfig.from_pretrained(directory)
-    save_file(random_weights(case, config, generator), directory / "model.safetensors", metadata={"format": "pt"})
+    dump(directory / "config.json", {"vocab_size": VOCAB, **config, "torch_dtype": dtype})
+    save_weights(random_weights(case, transformers.AutoConfig.from_pretrained(directory), generator), case["shards"], directory)
     write_modules(case, directory, generator)
 
 
-MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
+MODEL_OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "eager"}
 
 
 def numbers(array):
@@ -223,7 +277,9 @@ def score_by_classifier(directory, max_length):
     """transformers reads the last token. sentence-transformers applies the activation of its config."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, **MODEL_OPTIONS).eval()
-    is_identity = "sbert_ce_default_activation_function" in json.loads((directory / "config.json").read_text())
+    config = json.loads((directory / "config.json").read_text())
+    stated = config.get("sentence_transformers", {}).get("activation_fn") or config.get("sbert_ce_default_activation_function", "")
+    is_identity = stated.endswith("Identity")
     scores = []
     for document in DOCUMENTS:
         ids = tokenizer(QUERY, document, truncation="longest_first", max_length=max_length)["input_ids"]
@@ -233,10 +289,10 @@ def score_by_classifier(directory, max_length):
 
 
 def score(case, directory):
-    if "-classify-" in case["name"]:
+    if "-classify-" in case["name"]:  # of a decoder
         length = case["config"]["max_position_embeddings"]
         return {"scores": score_by_classifier(directory, length), "truncated": score_by_classifier(directory, 24), "truncatedTo": 24}
-    if case["config"]["model_type"] == "qwen3":
+    if "ForCausalLM" in case["config"]["architectures"][0]:
         length = case["config"]["max_position_embeddings"]
         return {"scores": rerank_by_answer(directory, length), "truncated": rerank_by_answer(directory, 300), "truncatedTo": 300}
     model = CrossEncoder(str(directory), device="cpu", model_kwargs=MODEL_OPTIONS)
@@ -285,8 +341,11 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", help="comma-separated names (all by default)")
     parser.add_argument("--check-mutations", action="store_true")
+    parser.add_argument("--random", type=int, help="writes so many random models")
+    parser.add_argument("--families", type=lambda text: text.split(","), help="of random models")
     args = parser.parse_args()
-    cases = [case for case in CASES if not args.cases or case["name"] in args.cases.split(",")]
+    table = random_cases(args.seed, args.random, args.families) if args.random else CASES
+    cases = [case for case in table if not args.cases or case["name"] in args.cases.split(",")]
     if args.check_mutations:
         hidden = sum(check_mutations(case, args.out / case["name"]) for case in cases)
         sys.exit(f"{hidden} mutations are invisible" if hidden else 0)

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from cases import row
 from golden import load_judge, make_golden, write_golden, write_model
 from quantized_formats import awq, compressed, fp8, gptq, mxfp4
+from rounding import float32_cost
 from small_tokenizer import tokenizer_json
 
 SEED = 20
@@ -93,23 +94,34 @@ CASES = {
 def make_case(name, out):
     config, quantizer, changes = CASES[name]
     size = {"hidden": 64, "heads": 4, "kv": 2, "inner": 160, "layers": 1, "vocab": 272, "tied": True, "dtype": "bf16"}
-    case = {**row(name, name, []), **size, **changes}
+    is_layer = lambda tensor: tensor.endswith(("_proj.weight", "_proj"))
+    write_case({**row(name, name, []), **size, **changes}, config, lambda tensor, weight: quantizer(tensor, weight) if is_layer(tensor) else None, SEED, out)
+
+
+def write_case(case, config, quantizer, seed, out):
+    """Writes a checkpoint. `quantizer` returns None for a tensor that stays as it is. Returns the number of the others."""
+    num_quantized = 0
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder)
-        generator = write_model({**case, "shards": 1}, SEED, plain, tokenizer_json(case["vocab"]))
+        generator = write_model({**case, "shards": 1}, seed, plain, tokenizer_json(case["tokenizer_size"] or case["vocab"]))
         weights = load_file(plain / "model.safetensors")
         stored, values = {}, {}
         for tensor, weight in weights.items():
-            quantized = quantizer(tensor, weight.float()) if tensor.endswith(("_proj.weight", "_proj")) else None
+            quantized = quantizer(tensor, weight.float())
             if quantized is None:
                 stored[tensor] = weight
-                values[tensor] = weight.float()
+                values[tensor] = weight.float() if weight.is_floating_point() else weight
                 continue
             parts, decoded = quantized
+            num_quantized += 1
             values[tensor] = torch.from_numpy(np.ascontiguousarray(decoded))
             stored |= {f"{tensor.removesuffix('weight')}{part}": array for part, array in parts.items()}
         save_file(values, plain / "model.safetensors", metadata={"format": "pt"})
-        golden = make_golden(case, SEED, load_judge(case, plain), generator)
+        judge = load_judge(case, plain)
+        golden = make_golden(case, seed, judge, generator)
+        if case["name"].startswith("random-"):
+            worst, mean = float32_cost(golden, judge)
+            golden["float32Cost"] = {"worst": round(worst, 6), "mean": round(mean, 6)}
         out.mkdir(parents=True, exist_ok=True)
         for file in ("generation_config.json", "tokenizer.json"):
             shutil.copy(plain / file, out / file)
@@ -117,6 +129,7 @@ def make_case(name, out):
     (out / "config.json").write_text(json.dumps({**model_config, "quantization_config": config}, indent=2) + "\n")
     write_golden({**golden, "dtype": "quantized"}, out / "golden.json")
     save_weights(stored, case["shards"], out)
+    return num_quantized
 
 
 def save_weights(weights, shards, out):

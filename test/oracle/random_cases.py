@@ -473,6 +473,69 @@ def granite_hybrid(draw, shape):
     return {"config": config, "features": ["experts"] if has_experts else [], "inner": draw.choice(EXPERT_INNER)}
 
 
+def gemma(draw, shape):
+    # The class takes the exact function for the approximation.
+    return {"config": draw.some(attention_bias=draw.chance(0.5), hidden_act=draw.pick("gelu", "gelu_pytorch_tanh", "silu")), "head_dim": shape.own_head_dim}
+
+
+def ministral(draw, shape):
+    config = {"sliding_window": draw.choice([None, *WINDOWS])}
+    if config["sliding_window"] and draw.chance(0.5):
+        config["layer_types"] = draw.layer_types(shape.layers)
+    return {"config": config, **optional_head_dim(draw, shape)}
+
+
+def cwm(draw, shape):
+    config = {"sliding_window": draw.choice(WINDOWS), **draw.some(mlp_bias=draw.chance(0.5), layer_types=draw.layer_types(shape.layers))}
+    if draw.chance(0.3):  # the parameters of the class
+        config |= {"rope_theta": DROP, "rope_scaling": DROP, "rope_parameters": DROP}
+    return {"config": config, "head_dim": shape.own_head_dim, "ropes": ["llama3"]}
+
+
+def helium(draw, shape):
+    return {"config": {"pad_token_id": 0, **draw.some(attention_bias=draw.chance(0.5), mlp_bias=draw.chance(0.5))}, "head_dim": shape.plain_head_dim}
+
+
+def cohere(draw, shape):
+    return {"config": {"rms_norm_eps": DROP, "layer_norm_eps": draw.pick(1e-5, 0.02),
+                       **draw.some(logit_scale=draw.pick(0.0625, 1.0), attention_bias=draw.chance(0.5))}}
+
+
+def starcoder2(draw, shape):
+    return {"config": {"rms_norm_eps": DROP, "sliding_window": draw.choice([None, *WINDOWS]), "hidden_act": draw.pick(DROP, "gelu_pytorch_tanh", "relu"),
+                       **draw.some(norm_epsilon=draw.pick(1e-5, 0.02), use_bias=draw.chance(0.5))}}
+
+
+def stablelm(draw, shape):
+    share = draw.choice([share for share in (0.25, 0.5, 1.0) if shape.plain_head_dim * share % 2 == 0])
+    return {"config": {"rms_norm_eps": DROP, "partial_rotary_factor": share, **draw.some(layer_norm_eps=draw.pick(1e-5, 0.02), use_qkv_bias=draw.chance(0.5))},
+            "partial": share, "spelling": draw.pick("type", "rope_type")}
+
+
+def granitemoeshared(draw, shape):
+    own = granitemoe(draw, shape)
+    return {**own, "config": {**own["config"], "shared_intermediate_size": draw.pick(0, 20, 64)}}
+
+
+def flex_olmo(draw, shape):
+    config = {"pad_token_id": 0, **experts(draw), **draw.some(norm_topk_prob=draw.chance(0.5), attention_bias=draw.chance(0.5))}
+    return {"config": config, "features": ["experts"], "inner": draw.choice(EXPERT_INNER)}
+
+
+def dots1(draw, shape):
+    own = glm4_moe(draw, shape)
+    config = {key: value for key, value in own["config"].items() if key not in ("use_qk_norm", "partial_rotary_factor")}
+    config |= {"n_shared_experts": draw.pick(1, 2), **draw.some(sliding_window=draw.choice([None, *WINDOWS]), max_window_layers=draw.randint(0, 4))}
+    return {"config": config, "features": ["experts"], "head_dim": shape.own_head_dim}
+
+
+def minimax_m2(draw, shape):
+    own, config = partial_head(draw, shape, (0.25, 0.5, 1.0))
+    rotary = {"rotary_dim": int(own["head_dim"] * own["partial"])}
+    return {**own, "config": {**draw.pick(config, rotary), **experts(draw, "num_local_experts")}, "features": ["experts"],
+            "inner": draw.choice(EXPERT_INNER), "spelling": draw.pick("type", "rope_type")}
+
+
 FAMILIES = {
     "llama": llama, "mistral": mistral, "ministral3": ministral3, "qwen2": qwen2, "qwen3": qwen3, "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe, "mixtral": mixtral, "olmoe": olmoe, "gpt_oss": gpt_oss, "gemma2": gemma2, "gemma3_text": gemma3,
@@ -480,4 +543,7 @@ FAMILIES = {
     "olmo3": olmo3, "exaone4": exaone4, "glm4": glm4, "glm4_moe": glm4_moe, "seed_oss": seed_oss, "hunyuan_v1_dense": hunyuan,
     "ernie4_5": ernie, "cohere2": cohere2, "apertus": apertus, "qwen3_next": qwen3_next, "qwen3_5_text": qwen3_5,
     "qwen3_5_moe_text": qwen3_5_moe, "lfm2": lfm2, "lfm2_moe": lfm2_moe, "granitemoehybrid": granite_hybrid,
+    "gemma": gemma, "vaultgemma": gemma2, "ministral": ministral, "cwm": cwm, "glm": glm4, "helium": helium, "cohere": cohere,
+    "starcoder2": starcoder2, "stablelm": stablelm, "granitemoeshared": granitemoeshared, "flex_olmo": flex_olmo, "dots1": dots1,
+    "minimax_m2": minimax_m2,
 }

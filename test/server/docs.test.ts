@@ -200,6 +200,7 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/events.ts', 'Usage'],
   ['ts/events.ts', 'TokenLogprob'],
   ['ts/addon-types.ts', 'StepStats'],
+  ['ts/addon-types.ts', 'StepProfile'],
   ['ts/speculation.ts', 'SpeculativeOptions'],
   ['ts/call-context.ts', 'CallContext'],
   ['ts/generation-streams.ts', 'StreamFormat'],

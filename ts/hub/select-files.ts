@@ -1,6 +1,7 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
 import { EMBEDDING_FILE } from '../model/checkpoint';
+import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
 /** The files of a repository that a model needs. */
@@ -28,6 +29,7 @@ const TEXTS = [
   'added_tokens.json',
   'chat_template.jinja',
   'chat_template.json',
+  ...Object.keys(QUANTIZATION_FILES),
   'modules.json',
   'config_sentence_transformers.json',
   'sentence_bert_config.json',
@@ -41,7 +43,11 @@ const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 const NAMED_TEMPLATE = /^additional_chat_templates\/[^/]+\.jinja$/;
 export const SINGLE_FILE = 'model.safetensors';
 export const INDEX_FILE = 'model.safetensors.index.json';
-const SHARD = /^model-(\d{5})-of-(\d{5})\.safetensors$/;
+/** Such as model-00001-of-00002 and, for Qwen3.5, model.safetensors-00001-of-00002. */
+const SHARD = /^[\w.-]+-(\d{5})-of-(\d{5})\.safetensors$/;
+const SHARD_STEMS = ['model', 'model.safetensors'];
+/** The files of Mistral's own library, beside those with an index. */
+const OTHER_SHARDS = /^consolidated/;
 const GGUF_PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
 /** Projectors of vision models, and statistics of a quantization. */
 const OTHER_GGUF = /(^|[-_.])(mmproj|imatrix)([-_.]|$)/i;
@@ -79,10 +85,19 @@ function safetensorsOf<File extends Named>(repository: string, files: readonly F
   const single = find(SINGLE_FILE);
   if (single.length > 0) return single;
   const index = find(INDEX_FILE);
-  const shards = files.filter(({ path }) => SHARD.test(path));
+  const shards = shardsOf(files);
   if (index.length === 0 || shards.length === 0) return [];
   demandAllParts(repository, shards, SHARD);
   return [...index, ...shards];
+}
+
+/** Returns the parts of one model. */
+function shardsOf<File extends Named>(files: readonly File[]): File[] {
+  const stemOf = ({ path }: File): string => path.replace(/-\d{5}-of-\d{5}\.safetensors$/, '');
+  const parts = files.filter(({ path }) => SHARD.test(path) && !OTHER_SHARDS.test(path));
+  const stems = new Set(parts.map(stemOf));
+  const stem = SHARD_STEMS.find((name) => stems.has(name)) ?? [...stems][0];
+  return parts.filter((file) => stemOf(file) === stem);
 }
 
 function chooseGguf<File extends Named>(

@@ -33,6 +33,17 @@ export function alternating(config: JsonReader, numLayers: number, period: numbe
   }));
 }
 
+/** The chosen layers have the window of the config, by default `size`. */
+export function windowsFrom(
+  config: JsonReader,
+  numLayers: number,
+  isSliding: (layer: number) => boolean,
+  size: number,
+): LayerAttention[] {
+  const window = readWindow(config, size);
+  return readSlidingLayers(config, numLayers, isSliding).map((sliding) => ({ window: sliding ? window : 0, rope: 0 }));
+}
+
 /** Layers with a window of `size` have another rotation. */
 export function alternatingRopes(
   config: JsonReader,

@@ -25,7 +25,17 @@ const INDEX_FILE = 'model.safetensors.index.json';
 /** A safetensors file of quantized embeddings, under the names of the checkpoint. `capstan quantize` writes it. */
 export const EMBEDDING_FILE = 'embedding.capstan';
 /** Names of the text model's module, in models of text and of text with images. */
-export const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
+export const PREFIXES = [
+  'model.',
+  'model.language_model.',
+  'language_model.model.',
+  'bert.',
+  'roberta.',
+  'distilbert.',
+  'mpnet.',
+  'electra.',
+  '',
+];
 export const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
 /** The weight files of a model directory, and their tensors by name. */

@@ -2,6 +2,7 @@ import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { ModelTask } from '../pooling';
 import type { SamplingDefaults } from '../sampling';
+import { activationOf } from './activations';
 import { findFamily, textConfig } from './find-family';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
@@ -29,20 +30,6 @@ export const MAX_LAYERS = 4096;
 /** Limits the list of tensors. The largest models have 24,000. */
 const MAX_ALL_EXPERTS = 2 ** 18;
 
-/** By their names in config.json. */
-export const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
-  silu: 'silu',
-  swish: 'silu',
-  gelu: 'gelu',
-  gelu_python: 'gelu',
-  gelu_new: 'gelu_tanh',
-  gelu_pytorch_tanh: 'gelu_tanh',
-  gelu_python_tanh: 'gelu_tanh',
-  gelu_accurate: 'gelu_tanh',
-  gelu_fast: 'gelu_tanh',
-  relu: 'relu',
-};
-
 /** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key. */
 export function readModelConfig(
   configJson: JsonObject,
@@ -57,7 +44,7 @@ export function readModelConfig(
   const outer = new JsonReader(text, 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
   const family = findFamily(outer);
-  const config = new JsonReader({ ...text, model_type: family.modelType }, 'config.json');
+  const config = new JsonReader({ ...withUsualKeys(text, family), model_type: family.modelType }, 'config.json');
   const quantization = readQuantization(config);
   const decoder = readSpec(config, family);
   const spec = mtp ? withMtpHead(decoder, config, family) : decoder;
@@ -71,6 +58,11 @@ export function readModelConfig(
     eosTokenIds: readEosTokenIds(config, generation, family, spec.vocabSize),
     samplingDefaults: readSamplingDefaults(generation),
   };
+}
+
+function withUsualKeys(config: JsonObject, { keys = {} }: Family): JsonObject {
+  const renamed = Object.entries(keys).filter(([, own]) => config[own] !== undefined);
+  return { ...config, ...Object.fromEntries(renamed.map(([usual, own]) => [usual, config[own]])) };
 }
 
 /** Reads the text of a config.json. Returns undefined for a model that the engine does not run. */
@@ -193,17 +185,8 @@ function checkKvHeads(config: JsonReader, numHeads: number, layers: readonly Nat
 function readActivation(config: JsonReader, classDefault: string): NativeModelSpec['hiddenAct'] {
   // The classes of Gemma and ModernBERT have another name for it.
   const key = /^(gemma|modernbert)/.test(config.string('model_type', '')) ? 'hidden_activation' : 'hidden_act';
-  const name = config.string(key, classDefault);
-  if (name === 'xielu' && classDefault === name) return name;
-  const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
-  if (activation === undefined)
-    throw CapstanError.mismatch(
-      'unsupported_model',
-      'config.json: hidden_act',
-      `one of ${Object.keys(ACTIVATIONS).join(', ')}`,
-      name,
-    );
-  return activation;
+  if (config.string(key, classDefault) === 'xielu' && classDefault === 'xielu') return 'xielu';
+  return activationOf(config, key, classDefault);
 }
 
 function readEosTokenIds(

@@ -10,28 +10,25 @@ import {
   smollm3Attention,
 } from './attention-layers';
 import { ENCODERS } from './encoders';
-import type { ExpertTensors, Family, FamilyDefaults, ModelFeatures, SpecChanges } from './family';
+import type { Family, FamilyDefaults, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
+import {
+  AFTER_ONLY,
+  attentionBias,
+  gemma,
+  granite,
+  llamaBiases,
+  NO_BIASES,
+  QWEN_EXPERTS,
+  SANDWICH,
+  softCap,
+} from './family-parts';
+import { OTHER_DECODERS } from './other-decoders';
 import { GEMMA4_EXPERTS, gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
 import { gemma4Moe, glm4Moe, gptOssMoe, graniteHybridMoe, lfm2Moe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
 import { graniteMamba, lfm2ShortConv, qwenDeltaNet } from './recurrent';
 
-const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
-
-/** Norms before attention and the MLP and after each. */
-const SANDWICH: Pick<SpecChanges, 'norms'> = {
-  norms: { input: true, attentionOut: true, mlp: true, mlpOut: true, isOfSum: false },
-};
-/** Norms of the results of attention and the MLP only. */
-const AFTER_ONLY: Pick<SpecChanges, 'norms'> = {
-  norms: { input: false, attentionOut: true, mlp: false, mlpOut: true, isOfSum: false },
-};
 const GEMMA_NAMES = { mlp_norm: 'pre_feedforward_layernorm' };
-
-const QWEN_EXPERTS: ExpertTensors = {
-  router: 'mlp.gate',
-  each: { gate: 'mlp.experts.*.gate_proj', up: 'mlp.experts.*.up_proj', down: 'mlp.experts.*.down_proj' },
-};
 
 const LFM2_NAMES = {
   norm: 'embedding_norm',
@@ -827,32 +824,9 @@ export const FAMILIES: readonly Family[] = [
     moe: graniteHybridMoe,
     names: GRANITE_HYBRID_NAMES,
   },
+  ...OTHER_DECODERS,
   ...ENCODERS,
 ];
-
-function llamaBiases(config: JsonReader): ModelFeatures {
-  return { ...attentionBias(config), mlpBias: config.boolean('mlp_bias', false) };
-}
-
-function attentionBias(config: JsonReader): ModelFeatures {
-  const hasBias = config.boolean('attention_bias', false);
-  return { qkvBias: hasBias, outputBias: hasBias, mlpBias: false };
-}
-
-/** null means no cap. */
-function softCap(config: JsonReader, key: string, fallback: number): number {
-  if (config.isNull(key)) return 0;
-  return config.raw(key) === undefined && fallback === 0 ? 0 : config.positiveNumber(key, fallback);
-}
-
-function gemma(config: JsonReader, hiddenSize: number): SpecChanges {
-  return {
-    ...SANDWICH,
-    embeddingScale: Math.sqrt(hiddenSize),
-    attentionScale: 1 / Math.sqrt(config.positiveNumber('query_pre_attn_scalar', 256)),
-    normOffset: 1,
-  };
-}
 
 function gemma3(config: JsonReader, { hiddenSize }: { hiddenSize: number }): SpecChanges {
   return {
@@ -890,13 +864,4 @@ function lfm2IntermediateSize(config: JsonReader): number {
   if (config.isNull('block_ffn_dim_multiplier')) return gated;
   const multiple = config.positiveInt('block_multiple_of', 256);
   return multiple * Math.ceil(Math.trunc(config.positiveNumber('block_ffn_dim_multiplier', 1) * gated) / multiple);
-}
-
-function granite(config: JsonReader): SpecChanges {
-  return {
-    embeddingScale: config.positiveNumber('embedding_multiplier', 1),
-    residualScale: config.positiveNumber('residual_multiplier', 1),
-    attentionScale: config.positiveNumber('attention_multiplier', 1),
-    logitScale: 1 / config.positiveNumber('logits_scaling', 1),
-  };
 }

@@ -146,6 +146,8 @@ export interface Family {
   moe?(config: JsonReader, hiddenSize: number): NativeMoe & { layers: (layer: number) => boolean };
   /** Checkpoints can hold an MTP head: a layer of attention that proposes tokens. */
   hasMtpHead?: boolean;
+  /** Keys of config.json that differ from those of Llama, by the usual key. */
+  keys?: Readonly<Record<string, string>>;
   /** Names in the checkpoint that differ from those of Llama, by canonical name. */
   names?: Readonly<Record<string, string>>;
 }

@@ -8,7 +8,7 @@ import type { JsonObject, JsonReader } from './json-file';
 const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
   ['cohere2_moe', 'experts beside attention'],
   ['gemma3n', 'per-layer inputs'],
-  ['qwen3_vl', 'another text model with images'],
+  ['qwen3_vl_moe', 'another text model with images'],
   ['deepseek', 'multi-head latent attention'],
   ['phi', 'Phi before Phi-3, or its mixture of experts'],
 ];
@@ -17,7 +17,16 @@ const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
 const OUTER_MODELS: Readonly<Record<string, string>> = {
   Gemma3ForConditionalGeneration: 'gemma3_text',
   Gemma4ForConditionalGeneration: 'gemma4_text',
+  AyaVisionForConditionalGeneration: 'cohere2',
+  Cohere2VisionForConditionalGeneration: 'cohere2',
+  InternVLForConditionalGeneration: 'qwen2',
+  Lfm2VlForConditionalGeneration: 'lfm2',
+  LlavaForConditionalGeneration: 'llama',
+  LlavaNextForConditionalGeneration: 'llama',
   Mistral3ForConditionalGeneration: 'mistral',
+  Qwen2VLForConditionalGeneration: 'qwen2_vl_text',
+  Qwen2_5_VLForConditionalGeneration: 'qwen2_5_vl_text',
+  Qwen3VLForConditionalGeneration: 'qwen3_vl_text',
   Qwen3_5ForConditionalGeneration: 'qwen3_5_text',
   Qwen3_5MoeForConditionalGeneration: 'qwen3_5_moe_text',
 };
@@ -27,9 +36,9 @@ const OUTER_KEYS = ['quantization_config', 'compression_config', 'eos_token_id',
 
 /** Returns the config of the text model, which is a part of the config of a model of text with images. */
 export function textConfig(config: JsonObject): JsonObject {
-  const text = config.text_config;
   const architecture = Array.isArray(config.architectures) ? String(config.architectures[0]) : '';
   if (!Object.hasOwn(OUTER_MODELS, architecture)) return config;
+  const text = config.text_config ?? flatTextConfig(config);
   if (typeof text !== 'object' || text === null || Array.isArray(text)) return config;
   const { model_type: modelType = OUTER_MODELS[architecture] } = text as JsonObject;
   const family = FAMILIES.find((row) => row.modelType === modelType);
@@ -43,6 +52,11 @@ export function textConfig(config: JsonObject): JsonObject {
     architectures: [family.architecture],
     ...(tie_word_embeddings === undefined ? {} : { tie_word_embeddings }),
   };
+}
+
+/** The first configs of Qwen2.5-VL have the keys of the text model beside those of the whole. */
+function flatTextConfig({ model_type: _type, ...config }: JsonObject): JsonObject | undefined {
+  return config.hidden_size === undefined ? undefined : config;
 }
 
 /** @throws CapstanError `unsupported_model` that names the architecture and the supported ones. */
@@ -99,7 +113,9 @@ function isClassifierOf(architecture: string, { architecture: own, pooling }: Fa
 
 /** The head of a language model is not part of an encoder's embeddings. */
 function hasKnownBody(architecture: string, { isEncoder }: Family): boolean {
-  return /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && architecture.endsWith('ForMaskedLM'));
+  return (
+    /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && /For(MaskedLM|PreTraining)$/.test(architecture))
+  );
 }
 
 /** Returns the family of a model type that is in the table. Default: the first architecture of that type. */

@@ -9,6 +9,7 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint, readStoredTensors } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
+import { withQuantizationFile } from './quantization-file';
 import { withStoredHead } from './stored-head';
 import { withTiedHead } from './tied-head';
 import { readSentenceTransformers } from './sentence-transformers';
@@ -153,7 +154,7 @@ async function readFolder(
         '*.safetensors, or a GGUF file',
       { param: 'config.json' },
     );
-  const stated = readModelConfig(configJson, generationJson, {
+  const stated = readModelConfig(await withQuantizationFile(dir, configJson), generationJson, {
     task,
     files: await readSentenceTransformers(dir),
     mtp,

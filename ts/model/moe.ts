@@ -130,6 +130,44 @@ export function glm4Moe(config: JsonReader): Moe {
   };
 }
 
+export function dots1Moe(config: JsonReader): Moe {
+  const firstSparse = config.nonNegativeInt('first_k_dense_replace', 0);
+  return {
+    ...glm4Moe(config),
+    normalizesWeights: config.boolean('norm_topk_prob', false),
+    layers: (layer) => layer >= firstSparse,
+  };
+}
+
+export function miniMaxM2Moe(config: JsonReader): Moe {
+  return {
+    ...SIGMOID,
+    numExperts: config.positiveInt('num_local_experts', 256, MAX_EXPERTS),
+    topK: config.positiveInt('num_experts_per_tok', 8),
+    intermediateSize: config.positiveInt('intermediate_size', 1536),
+    normalizesWeights: true,
+    layers: everyLayer,
+  };
+}
+
+export function flexOlmoMoe(config: JsonReader): Moe {
+  return {
+    ...SOFTMAX,
+    numExperts: config.positiveInt(config.has('num_experts') ? 'num_experts' : 'num_local_experts', 7, MAX_EXPERTS),
+    topK: config.positiveInt('num_experts_per_tok', 5),
+    intermediateSize: config.positiveInt('intermediate_size', 11008),
+    normalizesWeights: config.boolean('norm_topk_prob', false),
+    layers: everyLayer,
+  };
+}
+
+export function graniteSharedMoe(config: JsonReader): Moe {
+  return {
+    ...mixtralMoe(config, 11008),
+    sharedIntermediateSize: config.nonNegativeInt('shared_intermediate_size', 0),
+  };
+}
+
 /** The first `num_dense_layers` layers are dense. */
 export function lfm2Moe(config: JsonReader): Moe {
   const firstSparse = config.nonNegativeInt('num_dense_layers', 2);

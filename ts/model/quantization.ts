@@ -52,6 +52,7 @@ const PACKED_NAMES: TensorNames = {
 };
 const INT8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale'], zeros: 'weight_zero_point' };
 const FP8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale_inv', 'weight_scale'] };
+const GPTQ_BITS = [2, 3, 4, 8];
 const MXFP4_GROUP = 32;
 const NVFP4 = 'NVFP4 is not supported yet';
 const COMPRESSED_FORMATS = 'pack-quantized, int-quantized, float-quantized or mxfp4-pack-quantized';
@@ -71,6 +72,12 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   },
   { name: 'fp8', description: 'E4M3, with a scale for each block, row or tensor', read: readFp8 },
   { name: 'fbgemm_fp8', description: 'E4M3, with a scale for each row', read: readFp8 },
+  {
+    name: 'auto-round',
+    description: '`packing_format` auto_round:auto_gptq and auto_round:auto_awq',
+    read: readAutoRound,
+  },
+  { name: 'modelopt', description: '`quant_algo` FP8', read: readModelOpt },
   { name: 'mxfp4', description: 'E2M1, with a scale for each 32 columns', read: readMxfp4 },
 ];
 
@@ -110,7 +117,7 @@ function readGptq(config: JsonReader): Quantization {
     throw unsupported(config, 'checkpoint_format', 'gptq or gptq_v2', format);
   const packing = config.string('pack_dtype', 'int32');
   if (packing !== 'int32') throw unsupported(config, 'pack_dtype', 'int32', packing);
-  const bits = readBits(config, 'bits', [2, 3, 4, 8]);
+  const bits = readBits(config, 'bits', GPTQ_BITS);
   const groupCols = readGroupSize(config, 'group_size', 128);
   const names = { ...AUTO_NAMES, groupIndex: 'g_idx' };
   const scheme: WeightScheme = { layout: format, bits, groupRows: 1, groupCols, names };
@@ -120,11 +127,45 @@ function readGptq(config: JsonReader): Quantization {
     const override = pattern.startsWith('-:') ? undefined : overrides?.object(pattern);
     if (override === undefined) return [];
     const size = readGroupSize(override, 'group_size', groupCols);
-    return [
-      { ...scheme, bits: override.has('bits') ? readBits(override, 'bits', [2, 3, 4, 8]) : bits, groupCols: size },
-    ];
+    return [{ ...scheme, bits: override.has('bits') ? readBits(override, 'bits', GPTQ_BITS) : bits, groupCols: size }];
   });
   return { title: `GPTQ, ${bits} bits`, schemes: [scheme, ...others], isDecoded: config.boolean('desc_act', false) };
+}
+
+/** The packing is that of GPTQ or AWQ. Some layers have other settings, by their names. */
+function readAutoRound(config: JsonReader): Quantization {
+  const packing = config.string('packing_format', 'auto_round:auto_gptq');
+  const [, kind] = /^auto_round:(?:auto_)?(gptq|awq)$/.exec(packing) ?? [];
+  if (kind === undefined)
+    throw unsupported(config, 'packing_format', 'auto_round:auto_gptq or auto_round:auto_awq', packing);
+  const type = config.string('data_type', 'int');
+  if (type !== 'int') throw unsupported(config, 'data_type', 'int', type);
+  const supported = kind === 'awq' ? [4] : GPTQ_BITS;
+  const bits = readBits(config, 'bits', supported);
+  const groupCols = readGroupSize(config, 'group_size', 128);
+  const names = kind === 'awq' ? AUTO_NAMES : { ...AUTO_NAMES, groupIndex: 'g_idx' };
+  const scheme: WeightScheme = { layout: kind as 'gptq' | 'awq', bits, groupRows: 1, groupCols, names };
+  const layers = config.object('extra_config');
+  const others = (layers?.keys() ?? []).flatMap((layer): WeightScheme[] => {
+    const own = layers!.object(layer);
+    const ownBits = own?.positiveInt('bits', bits) ?? bits;
+    if (own === undefined || ownBits >= 16) return [];
+    const size = readGroupSize(own, 'group_size', groupCols);
+    return [{ ...scheme, bits: own.has('bits') ? readBits(own, 'bits', supported) : bits, groupCols: size }];
+  });
+  return { title: `AutoRound, ${bits} bits`, schemes: distinct([scheme, ...others]), isDecoded: false };
+}
+
+/** Layers share few schemes. */
+function distinct(schemes: readonly WeightScheme[]): WeightScheme[] {
+  return [...new Map(schemes.map((scheme) => [`${scheme.bits} ${scheme.groupCols}`, scheme])).values()];
+}
+
+function readModelOpt(config: JsonReader): Quantization {
+  const algorithm = config.string('quant_algo', 'FP8').toUpperCase();
+  if (algorithm !== 'FP8')
+    throw unsupported(config, 'quant_algo', 'FP8', algorithm.includes('NVFP4') ? `${algorithm} (${NVFP4})` : algorithm);
+  return readFp8(config);
 }
 
 function readCompressedTensors(config: JsonReader): Quantization {

@@ -50,6 +50,7 @@ export function readRopePerLayerType(
   const slidingDim = headDim.full === headDim.sliding ? full.rotaryDim : headDim.sliding;
   const local = config.positiveNumber('local_rope_theta', defaults.slidingRopeTheta);
   const theta = config.positiveNumber('rope_local_base_freq', local);
+  if (config.string('model_type', '') === 'modernbert') return [full, { ...full, theta }];
   return [full, { ...plainRope(slidingDim, maxPositionEmbeddings), theta }];
 }
 
@@ -97,7 +98,9 @@ function ropeOf(
 ): NativeRope {
   const type = readRopeType(parameters, config.string('model_type', ''));
   const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
-  const share = partial.positiveNumber('partial_rotary_factor', defaults.partialRotaryFactor ?? 1);
+  // MiniMax M2 states the dimensions themselves.
+  const turned = config.raw('rotary_dim') === undefined ? undefined : config.positiveInt('rotary_dim') / headDim;
+  const share = partial.positiveNumber('partial_rotary_factor', turned ?? defaults.partialRotaryFactor ?? 1);
   const rope =
     type === 'proportional'
       ? proportionalRope(parameters!, headDim, share, maxPositionEmbeddings)
@@ -129,6 +132,8 @@ function readRopeType(parameters: JsonReader | undefined, modelType: string): (t
   const name = parameters.string('rope_type', parameters.string('type', 'default'));
   // Earlier configs of Phi-3 call LongRoPE so.
   if (modelType === 'phi3' && (name === 'su' || name === 'yarn')) return 'longrope';
+  // Positions in images have several dimensions. Those of texts are the same in each.
+  if (name === 'mrope') return 'default';
   const type = ROPE_TYPES.find((candidate) => candidate === name);
   if (type === undefined)
     throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);

@@ -8,7 +8,11 @@ import { JsonReader, readJsonFile, readTextFile } from './json-file';
 const MODULES_FILE = 'modules.json';
 const CONFIG_FILE = 'config_sentence_transformers.json';
 /** Both names are in use. */
-const LENGTH_FILES = ['sentence_bert_config.json', 'sentence_roberta_config.json', 'sentence_xlm-roberta_config.json'];
+export const LENGTH_FILES = [
+  'sentence_bert_config.json',
+  'sentence_roberta_config.json',
+  'sentence_xlm-roberta_config.json',
+];
 const MAX_MODULES = 16;
 /** Folders of modules, such as `1_Pooling`. */
 export const MODULE_FOLDER = String.raw`\d+_[\w-]+`;
@@ -16,7 +20,7 @@ const IS_MODULE_FOLDER = new RegExp(`^${MODULE_FOLDER}$`);
 /** Packages of the classes: in all versions before 5.4, and in those since. */
 const MODULE_TYPE =
   /^sentence_transformers\.(?:models|(?:base|sentence_transformer|cross_encoder)\.modules(?:\.[a-z_]+)?)\.(\w+)$/;
-const MODULE_NAMES: readonly string[] = ['Transformer', 'Pooling', 'Dense', 'Normalize', 'LogitScore'];
+const MODULE_NAMES: readonly string[] = ['Transformer', 'Pooling', 'Dense', 'Dropout', 'Normalize', 'LogitScore'];
 const EXPECTED_MODULES =
   'Transformer; Transformer, Pooling, any number of Dense, Normalize; or Transformer, LogitScore';
 const EMBEDDING = 'sentence_embedding';
@@ -43,13 +47,13 @@ export interface PoolingModules {
 }
 
 /** Modes of the module Pooling, by their names in both forms of its file. */
-const POOLING_MODES: readonly { mode: string; flag: string; kind?: NativePooling['kind'] }[] = [
+const POOLING_MODES: readonly { mode: string; flag: string; kind: NativePooling['kind'] }[] = [
   { mode: 'cls', flag: 'pooling_mode_cls_token', kind: 'first' },
   { mode: 'mean', flag: 'pooling_mode_mean_tokens', kind: 'mean' },
   { mode: 'lasttoken', flag: 'pooling_mode_lasttoken', kind: 'last' },
-  { mode: 'max', flag: 'pooling_mode_max_tokens' },
-  { mode: 'mean_sqrt_len_tokens', flag: 'pooling_mode_mean_sqrt_len_tokens' },
-  { mode: 'weightedmean', flag: 'pooling_mode_weightedmean_tokens' },
+  { mode: 'max', flag: 'pooling_mode_max_tokens', kind: 'max' },
+  { mode: 'mean_sqrt_len_tokens', flag: 'pooling_mode_mean_sqrt_len_tokens', kind: 'root_mean' },
+  { mode: 'weightedmean', flag: 'pooling_mode_weightedmean_tokens', kind: 'weighted_mean' },
 ];
 
 const DENSE_ACTIVATIONS: Readonly<Record<string, NativeActivation>> = {
@@ -70,8 +74,6 @@ export async function readSentenceTransformers(modelDir: string): Promise<Senten
   const config = new JsonReader(configJson ?? {}, CONFIG_FILE);
   const index = lengths.findIndex((json) => json !== undefined);
   const length = new JsonReader(lengths[index] ?? {}, LENGTH_FILES[Math.max(index, 0)]);
-  if (length.boolean('do_lower_case', false))
-    throw length.mismatch('do_lower_case', 'false, because the tokenizer decides this', true);
   const prompts = readPrompts(config);
   return {
     modules: modulesText === undefined ? undefined : await readModules(modelDir, modulesText),
@@ -99,7 +101,8 @@ function readDefaultPromptName(config: JsonReader, prompts: Readonly<Record<stri
 
 async function readModules(modelDir: string, text: string): Promise<PoolingModules> {
   const found: PoolingModules = { kind: undefined, dense: [], normalizes: false, scoreTokens: undefined };
-  const modules = parseModules(text);
+  // A Dropout does nothing outside of training.
+  const modules = parseModules(text).filter(({ name }) => name !== 'Dropout');
   checkOrder(modules.map(({ name }) => name));
   for (const { name, path } of modules) {
     switch (name) {
@@ -196,7 +199,7 @@ function readPoolingKind(config: JsonReader): NativePooling['kind'] {
     throw CapstanError.mismatch(
       'unsupported_model',
       `${config.where}: pooling_mode`,
-      'one of cls, mean and lasttoken',
+      `one of ${POOLING_MODES.map(({ mode }) => mode).join(', ')}`,
       modes.join(' and '),
     );
   if (!config.boolean('include_prompt', true))

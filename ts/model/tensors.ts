@@ -78,9 +78,10 @@ export function requiredTensors(
     ...(features.hasNormBias ? [outer(name, [hidden], 'bias')] : []),
   ];
   const wanted = [outer('embed_tokens', [vocabSize, hidden])];
-  const { numPositions, numTokenTypes, hasNorm } = spec.embedding ?? NO_EMBEDDING;
+  const { numPositions, numTokenTypes, hasNorm, numDistances } = spec.embedding ?? NO_EMBEDDING;
   if (numPositions > 0) wanted.push(outer('position_embeddings', [numPositions, hidden]));
   if (numTokenTypes > 0) wanted.push(outer('token_type_embeddings', [numTokenTypes, hidden]));
+  if (numDistances > 0) wanted.push(outer('distance_biases', [numDistances, spec.numHeads]));
   if (hasNorm) wanted.push(...norm('embed_norm'));
   if (spec.hasFinalNorm) wanted.push(...norm('norm'));
   if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
@@ -156,7 +157,7 @@ function mtpTensors(hidden: number): RequiredTensor[] {
   }));
 }
 
-const NO_EMBEDDING = { numPositions: 0, numTokenTypes: 0, hasNorm: false };
+const NO_EMBEDDING = { numPositions: 0, numTokenTypes: 0, hasNorm: false, numDistances: 0 };
 
 /** Old checkpoints of BERT have another name for the weights and biases of norms. */
 function checkpointNames(

@@ -13,6 +13,7 @@ import {
   readJsonFile,
   readTextFile,
 } from '../model/json-file';
+import { LENGTH_FILES } from '../model/sentence-transformers';
 import { convertSentencePiece, SENTENCEPIECE_FILE } from '../model/sentencepiece-file';
 import { convertTekken, TEKKEN_FILE } from '../model/tekken';
 import { invalidFile } from '../model/weight-file';
@@ -61,13 +62,14 @@ export class Tokenizer {
   static async load(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
     const text = await readTextFile(modelDir, TOKENIZER_FILE);
     if (text === undefined) return Tokenizer.#loadOther(modelDir, keptTokens);
-    const object = parseJsonObject(text, TOKENIZER_FILE);
+    const stated = parseJsonObject(text, TOKENIZER_FILE);
+    const object = (await hasLowerCase(modelDir)) ? withLowerCase(stated) : stated;
     checkCharsmaps(object.normalizer);
     const json = object as unknown as TokenizerJson;
     if (typeof json.model?.vocab !== 'object' || json.model.vocab === null)
       throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
     // The library validates the file before we build our table from it.
-    const tokenizer = createTokenizer(text, TOKENIZER_FILE);
+    const tokenizer = createTokenizer(object === stated ? text : JSON.stringify(object), TOKENIZER_FILE);
     return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens), {});
   }
 
@@ -155,6 +157,20 @@ function checkCharsmaps(normalizer: unknown): void {
       throw invalidFile(`${TOKENIZER_FILE}: precompiled_charsmap`, 'a sound table of characters', fault);
     for (const part of Object.values(value)) open.push(part);
   }
+}
+
+/** Returns whether the files of sentence-transformers say that texts are in lower case, whatever the tokenizer. */
+async function hasLowerCase(modelDir: string): Promise<boolean> {
+  const files = await Promise.all(LENGTH_FILES.map((name) => readJsonFile(modelDir, name)));
+  const index = files.findIndex((json) => json !== undefined);
+  return index >= 0 && new JsonReader(files[index]!, LENGTH_FILES[index]).boolean('do_lower_case', false);
+}
+
+/** Adds the normalizer that sentence-transformers adds. */
+function withLowerCase({ normalizer, ...tokenizer }: JsonObject): JsonObject {
+  const own = (normalizer ?? {}) as JsonObject;
+  const list: readonly unknown[] = Array.isArray(own.normalizers) ? own.normalizers : [own].filter(({ type }) => type);
+  return { ...tokenizer, normalizer: { type: 'Sequence', normalizers: [{ type: 'Lowercase' }, ...list] } };
 }
 
 /** `source` names the tokenizer in errors. */

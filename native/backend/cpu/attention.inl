@@ -227,11 +227,26 @@ inline float sink_weight(const AttentionArgs& args, int head, float maximum) {
 
 void store_result(const AttentionArgs& args, const RowStates& total) {
   const KvLayout& layout = args.cache.layout;
+  const bool is_mixed = layout.dtype == DType::kInt8;
   for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
     float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
     const float sum = total.sum[row] + sink_weight(args, row % args.num_heads, total.maximum[row]);
+    float* const out = total.out + row * layout.v_dim;
+    if (is_mixed) mix_head(out, layout.head_dim);
+    const float divisor = is_mixed ? sum * static_cast<float>(mixed_dims(layout.head_dim)) : sum;
     for (int d = 0; d < layout.head_dim; ++d)
-      to[d] = total.out[row * layout.v_dim + d] / sum;
+      to[d] = out[d] / divisor;
+  }
+}
+
+// Adds the biases of distances to the scores of a tile. Also those of keys that a row does not see.
+inline void add_biases(const AttentionArgs& args, int first_row, int rows, int tile, float* scores) {
+  for (int r = 0; r < rows; ++r) {
+    const int position = args.first_position + (first_row + r) / args.num_heads;
+    const float* biases = args.biases + (first_row + r) % args.num_heads * args.bias_stride + tile - position;
+    float* row = scores + r * kKvTile;
+    for (int i = 0; i < kKvTile; i += 16)
+      vec_store(row + i, vec_add(vec_load(row + i), vec_load(biases + i)));
   }
 }
 
@@ -283,12 +298,14 @@ void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, floa
         float scales[kTileRows];
         score_code_rows(count, q_words, q.scales + row, steps, groups, ahead_of_scores, group_begin, group_end,
                         weights);
+        if (args.biases != nullptr) add_biases(args, row, count, tile, weights);
         softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
         weights_to_codes(count, ranges, groups, v_dim, weights, scales);
         value_code_rows(count, reinterpret_cast<const uint32_t*>(weights), scales, group_begin, group_end, groups,
                         ahead_of_values, v_dim, out);
       } else {
         score_rows<S>(count, q_words, steps, groups, ahead_of_scores, group_begin, group_end, weights);
+        if (args.biases != nullptr) add_biases(args, row, count, tile, weights);
         softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
         add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups, ahead_of_values, v_dim, out);
       }

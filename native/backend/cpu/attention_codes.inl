@@ -1,7 +1,7 @@
 // The products of attention over a KV cache in 8 bits. q and the weights of the values become integers in 16 bits: q
 // with one scale per row, the weights with one scale per row and tile. The products are added exactly, so all
 // instruction sets give the same bits. A score is sum * scale of the row * scale of the slot. The scales of the values
-// are factors of the weights.
+// are factors of the weights. Keys and values are mixed (mix_head), and so are q and the result, which undoes it.
 //
 // NOTE: codes are finite whatever a slot holds, so a weight of 0 excludes a slot. Its scale may be NaN, and is excluded
 // by a select.
@@ -118,10 +118,11 @@ void value_code_rows(int rows, const uint32_t* weights, const float* scales, int
   });
 }
 
-// Stores x (k), which is readable up to a multiple of 16, as row `row` of q and its scale.
-void pack_query(const float* x, int k, const ActTiles& q, int64_t row, float* scale) {
+// Mixes x (k), which is readable up to a multiple of 16, and stores it as row `row` of q and its scale.
+void pack_query(float* x, int k, const ActTiles& q, int64_t row, float* scale) {
+  mix_head(x, k);
   const CodeScale found = find_code_scale(x, k, kLargestWord);
-  *scale = found.scale;
+  *scale = found.scale / static_cast<float>(mixed_dims(k));
   const ActRow to = act_row(q, row);
   for (int i = 0; i < k; i += 16) {
     int16_t codes[16];

@@ -84,6 +84,7 @@ void CpuBackend::store_rows(const float* x, int64_t stride, int64_t k, const Act
 }
 
 ActTiles CpuBackend::pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix) {
+  const PartScope part(profile_, StepPart::kNorms);
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_tokens(), matrix);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     store_rows(x + begin * stride, stride, matrix.cols, acts, begin, end - begin);
@@ -101,6 +102,7 @@ void CpuBackend::begin_step(const StepInput& step) {
 }
 
 void CpuBackend::embed(const Matrix& table) {
+  const PartScope part(profile_, StepPart::kEmbedding);
   const auto& matrix = static_cast<const CpuMatrix&>(table);
   const bool is_shared = world_size() > 1;
   float* out = is_shared ? partial_.as<float>() : hidden_.as<float>();
@@ -124,6 +126,7 @@ void CpuBackend::embed(const Matrix& table) {
 
 ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows, int64_t num_rows,
                                const CpuMatrix& matrix) {
+  const PartScope part(profile_, StepPart::kNorms);
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_rows, matrix);
   const bool is_layer_norm = norm != nullptr && model_.norm_kind == NormKind::kLayer;
   const auto input = [&](int64_t row) { return hidden_row(rows.empty() ? row : rows[static_cast<size_t>(row)]); };
@@ -172,11 +175,13 @@ void CpuBackend::run_panels(const GemmArgs& args, const CpuMatrix& matrix, int t
 
 void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
   CAPSTAN_CHECK(args.acts.words == act_tiles(nullptr, args.acts.rows, matrix).words);
+  if (profile_ != nullptr) count_product(args.acts, matrix);
   team_.for_pieces(matrix.num_panels, kGemmPanels,
                    [&](int thread, int64_t begin, int64_t end) { run_panels(args, matrix, thread, begin, end); });
 }
 
 void CpuBackend::norm_all_heads(const KvShape& shape) {
+  const PartScope part(profile_, StepPart::kNorms);
   const int heads = model_.num_heads, kv_heads = shape.num_kv_heads, stride = heads + kv_heads;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
@@ -184,7 +189,7 @@ void CpuBackend::norm_all_heads(const KvShape& shape) {
                             squares_.as<float>() + row * stride);
   });
   void* own = squares_.as<void>();
-  void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
+  void* const* published = exchange(own);
   // The heads are added in order, so that the sum does not depend on the number of ranks. More ranks than KV heads hold
   // copies of them.
   const auto inverse_rms = [&](int64_t row, int first, int per_rank, int total) {
@@ -200,7 +205,7 @@ void CpuBackend::norm_all_heads(const KvShape& shape) {
     inverse_rms_.as<float>()[row * 2] = inverse_rms(row, 0, heads, heads * world_size());
     inverse_rms_.as<float>()[row * 2 + 1] = inverse_rms(row, heads, kv_heads, shape.total_kv_heads);
   }
-  if (world_size() > 1) comm_->barrier();
+  meet_ranks();
 }
 
 void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out) {
@@ -220,18 +225,24 @@ void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const Floa
 }
 
 void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kRecurrence);
   layer_ = layer;
-  norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
+  {
+    const PartScope product(profile_, StepPart::kQkv);
+    norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
+  }
   mixer_rows_ = recurrent_->run(layer, weights.recurrent, step_);
 }
 
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kQkv);
   layer_ = layer;
   begin_update(&LayerAdapter::qkv_proj);
   norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
   end_update();
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
   if (has_norm_of_all) norm_all_heads(kv_shape(layer));
+  const PartScope rows_part(profile_, StepPart::kRotary);
   QkvRowArgs args;
   args.num_heads = model_.num_heads;
   args.q_norm.weight = values_of(weights.q_norm.get());
@@ -282,6 +293,11 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.end_chunk = item.end_chunk;
   args.has_bf16_products = has_bf16_acts_;
   args.soft_cap = model_.attention_soft_cap * kLog2E;
+  if (model_.embedding.num_distances > 0) {
+    args.bias_stride = bias_stride();
+    args.biases =
+        biases_.as<float>() + (item.kv_head * heads_per_kv + item.first_head) * args.bias_stride + model_.max_model_len;
+  }
   if (sinks != nullptr) args.sinks = values_of(sinks) + item.kv_head * heads_per_kv + item.first_head;
   args.kv_head = item.kv_head;
   const KvGroupInput& group = step_.kv_groups[kv_group(layer)];
@@ -308,6 +324,8 @@ void CpuBackend::run_attention_item(int layer, const Vector* sinks, const Attent
 }
 
 void CpuBackend::attention(int layer, const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kAttention);
+  if (profile_ != nullptr) count_attention(layer);
   const AttentionPlan& plan = attention_plans_[kv_group(layer)];
   const KvShape shape = kv_shape(layer);
   for (size_t i = 0; i < plan.splits.size(); ++i)
@@ -338,10 +356,11 @@ void CpuBackend::gate_attention(const KvShape& shape) {
 }
 
 void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float scale) {
+  const PartScope part(profile_, StepPart::kResidual);
   const float* partials[8];
   CAPSTAN_CHECK(world_size() <= 8);
   void* own = partial_.as<void>();
-  void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
+  void* const* published = exchange(own);
   for (int rank = 0; rank < world_size(); ++rank)
     partials[rank] = static_cast<const float*>(published[rank]);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
@@ -354,7 +373,7 @@ void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float s
                              scale, model_.hidden_size, update});
     }
   });
-  if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's partials
+  meet_ranks();  // the others have read this rank's partials
 }
 
 void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm) {
@@ -383,6 +402,7 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
 }
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kOutput);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
   begin_update(&LayerAdapter::o_proj);
   row_parallel_residual(pack_rows(mixer_rows_.data, mixer_rows_.stride, matrix), matrix,
@@ -408,6 +428,7 @@ ActTiles CpuBackend::float_rows(uint32_t* data, int64_t rows, const CpuMatrix& m
 }
 
 void CpuBackend::norm_gate_up(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kGateUp);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
   begin_update(&LayerAdapter::gate_up_proj);
   GemmArgs gemm;
@@ -425,6 +446,7 @@ void CpuBackend::norm_gate_up(const LayerWeights& weights) {
 }
 
 void CpuBackend::down_residual(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kDown);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
   const ActTiles mlp = mlp_tiles(matrix);
   begin_update(&LayerAdapter::down_proj);
@@ -433,6 +455,7 @@ void CpuBackend::down_residual(const LayerWeights& weights) {
 }
 
 void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
+  const PartScope part(profile_, StepPart::kHead);
   const auto& matrix = static_cast<const CpuMatrix&>(head);
   num_logit_rows_ = static_cast<int64_t>(rows.size());
   CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
@@ -443,13 +466,12 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   gemm.num_features = matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out_stride = model_.vocab_size;
-  float* logits = logits_.as<float>();
+  void* own = logits_.as<void>();
   // Every rank writes its columns of rank 0's array.
-  if (world_size() > 1) logits = static_cast<float*>(comm_->exchange(logits)[0]);
-  gemm.out = logits + model_.vocab_begin;
+  gemm.out = static_cast<float*>(exchange(own)[0]) + model_.vocab_begin;
   run_gemm(gemm, matrix);
   scale_logits(gemm.out, matrix.rows);
-  if (world_size() > 1) comm_->barrier();
+  meet_ranks();
 }
 
 void CpuBackend::scale_logits(float* logits, int64_t num_ids) {
@@ -462,6 +484,7 @@ void CpuBackend::scale_logits(float* logits, int64_t num_ids) {
 }
 
 void CpuBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  const PartScope part(profile_, StepPart::kSampling);
   for (const SampleRow& row : rows)
     CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
   sampler_->sample(logits_.as<float>(), rows, results);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "native/backend/backend.h"
+#include "native/base/step_profile.h"
 #include "native/comm/comm.h"
 
 namespace capstan {
@@ -38,6 +39,7 @@ struct CpuBackendOptions {
   bool has_int8_acts = true;          // false: activations stay in f32 with quantized weights
   std::vector<int> cpus;              // one thread per entry: the cpu to pin it to, or -1. Thread 0 is the caller.
   bool may_spin = true;               // false when there are more threads than cores
+  StepProfile* profile = nullptr;     // where the time of the steps is recorded; null = nowhere
 };
 
 // Creates the backend of one rank. `comm` is null when there is only one rank.

@@ -1,7 +1,8 @@
 #pragma once
 // The class of the CPU backend. The ops of attention and of dense layers are in cpu_backend.cpp, its memory is in
 // cpu_prepare.cpp, the mixture of experts in cpu_experts.cpp, inputs per layer in cpu_per_layer.cpp, layer norms and
-// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp, the MTP head in cpu_mtp.cpp.
+// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp, the MTP head in cpu_mtp.cpp, and what the ops
+// take in cpu_work.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -59,7 +60,8 @@ class CpuBackend final : public Backend {
         has_int8_acts_(options.has_int8_acts),
         kernels_(cpu_kernels(options.isa)),
         comm_(std::move(comm)),
-        team_(options.cpus, options.may_spin) {
+        profile_(options.profile),
+        team_(options.cpus, options.may_spin, options.profile) {
     has_bf16_acts_ = weight_dtype_ == DType::kBf16 && !options.compute_f32;
     info_.name = "cpu";
     info_.isa = cpu_isa_name(options.isa);
@@ -176,6 +178,14 @@ class CpuBackend final : public Backend {
   void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
   void gate_attention(const KvShape& shape);
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
+  // What the products of the rows with a matrix take, and the attention of the step. Call them with a profile only.
+  void count_product(const ActTiles& acts, const CpuMatrix& matrix);
+  void count_attention(int layer);
+  void count_experts(const HugeBuffer& acts, const MoeWeights& moe, std::unique_ptr<Matrix> ExpertWeights::* matrix);
+  // Publishes `own`, which must not move, and returns the pointers of all ranks.
+  void* const* exchange(void* const& own);
+  // Waits for the other ranks.
+  void meet_ranks();
   // Sets the inverse root mean squares over all heads of q and k of each row.
   void norm_all_heads(const KvShape& shape);
   // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks. A norm of the sum comes after the
@@ -183,8 +193,14 @@ class CpuBackend final : public Backend {
   void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm);
   // out (n) = norm(x), or x when `norm` is null. Both have a multiple of 16 values.
   void norm_row(const float* x, const Vector* norm, int64_t n, float* out) const;
+  // Fills biases_ from the table, unless it holds them already.
+  void spread_biases(const Vector& table);
+  // Of a head, in biases_: distances from -max_model_len on, and the rest of the last tile.
+  int64_t bias_stride() const { return round_up(2 * int64_t{model_.max_model_len} + kKvTile, 16); }
   // hidden = norm(hidden).
   void norm_hidden(const Vector& norm);
+  // Adds a row to the sum of its sequence, in the way of the model's pooling.
+  void add_to_pool(const float* row, int weight, std::span<float> sum) const;
   // pooled rows [0, num_rows) = head(them).
   void run_head(std::span<const HeadLayer> head, int64_t num_rows);
   // hidden += scale · norm(sum of all ranks' partial_ + update + bias).
@@ -231,6 +247,7 @@ class CpuBackend final : public Backend {
   bool has_bf16_acts_;
   const CpuKernels& kernels_;
   const std::unique_ptr<Comm> comm_;
+  StepProfile* const profile_;  // null = no profile
   Team team_;
   BackendInfo info_;
 
@@ -239,14 +256,16 @@ class CpuBackend final : public Backend {
   std::vector<KvLayout> kv_layouts_;  // by KV group
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, pooled_stride_ = 0;
 
-  std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
-  HugeBuffer qkv_;               // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
-  HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer pooled_;            // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer pooled_;           // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  HugeBuffer biases_;           // (num_heads, bias_stride) added to the scores, by distance
+  const Vector* biases_of_ = nullptr;  // the table that biases_ was filled from
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads
   HugeBuffer per_layer_inputs_;  // (max_num_tokens, per_layer_stride_)

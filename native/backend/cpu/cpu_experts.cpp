@@ -23,6 +23,7 @@ const Vector* norm_of(const LayerWeights& weights, int expert) {
 
 // Chooses the experts of each token from the logits of the router and of the shared expert's gate.
 void CpuBackend::route(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kRouter);
   const MoeWeights& moe = *weights.moe;
   const CpuMatrix& router = matrix_of(moe.router);
   const int64_t stride = round_up(model_.moe.num_experts, 16);
@@ -62,6 +63,7 @@ ActTiles CpuBackend::expert_tiles(const HugeBuffer& buffer, int expert, const Cp
 }
 
 void CpuBackend::pack_expert_inputs(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kNorms);
   const MoeWeights& moe = *weights.moe;
   team_.for_pieces(model_.moe.num_experts + 1, 1, [&](int, int64_t begin, int64_t end) {
     for (int expert = static_cast<int>(begin); expert < end; ++expert) {
@@ -97,6 +99,7 @@ void CpuBackend::for_expert_panels(MatrixOf matrix_of, Work work) {
 
 void CpuBackend::run_expert_gate_up(const MoeWeights& moe) {
   const auto gate_up = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).gate_up_proj); };
+  if (profile_ != nullptr) count_experts(expert_acts_, moe, &ExpertWeights::gate_up_proj);
   for_expert_panels(gate_up, [&](int thread, int expert, int64_t begin, int64_t end) {
     const CpuMatrix& matrix = gate_up(expert);
     const CpuMatrix& down = matrix_of(expert_of(moe, expert).down_proj);
@@ -129,6 +132,7 @@ void CpuBackend::run_expert_down(const MoeWeights& moe) {
         store_row(reinterpret_cast<const float*>(rows.data) + i * rows.words, nullptr, down(expert).cols, acts, i);
     }
   });
+  if (profile_ != nullptr) count_experts(expert_mlp_, moe, &ExpertWeights::down_proj);
   for_expert_panels(down, [&](int thread, int expert, int64_t begin, int64_t end) {
     GemmArgs gemm;
     gemm.acts = expert_tiles(expert_mlp_, expert, down(expert));
@@ -146,8 +150,9 @@ void CpuBackend::add_normed(const float* x, const Vector* norm, float scale, flo
 
 // Adds the weighted results of each token's experts, over all ranks.
 void CpuBackend::add_expert_sums(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kResidual);
   void* own = expert_out_.as<void>();
-  void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
+  void* const* published = exchange(own);
   const int slots = expert_plan_.slots, num_ranks = world_size();
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     const float* partials[(kMaxTopK + 1) * 8];
@@ -178,10 +183,11 @@ void CpuBackend::add_expert_sums(const LayerWeights& weights) {
       add_normed(sum, weights.mlp_out_norm.get(), model_.residual_scale, hidden_row(row));
     }
   });
-  if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's results
+  meet_ranks();  // the others have read this rank's results
 }
 
 void CpuBackend::moe_residual(const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kExperts);
   route(weights);
   pack_expert_inputs(weights);
   run_expert_gate_up(*weights.moe);

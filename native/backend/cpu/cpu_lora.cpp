@@ -68,6 +68,7 @@ void CpuBackend::store_lora_row(const float* x, const Vector* norm, int64_t k, i
 
 void CpuBackend::multiply_a(bool is_partial) {
   if (!has_update_) return;
+  const PartScope part(profile_, StepPart::kAdapters);
   const size_t num_groups = lora_plan_.groups.size();
   int64_t total = 0;
   for (size_t i = 0; i < num_groups; ++i) {

@@ -23,6 +23,7 @@ void CpuBackend::allocate_mtp() {
 }
 
 void CpuBackend::keep_hidden(const Vector& norm) {
+  const PartScope part(profile_, StepPart::kMtp);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       norm_row(hidden_row(row), &norm, model_.hidden_size, kept_hidden_.as<float>() + row * hidden_stride_);
@@ -30,6 +31,7 @@ void CpuBackend::keep_hidden(const Vector& norm) {
 }
 
 void CpuBackend::store_hidden(std::span<const StoredHidden> rows) {
+  const PartScope part(profile_, StepPart::kMtp);
   const int num_blocks = limits_.num_blocks[kv_group(model_.num_layers() - 1)];
   for (const StoredHidden& stored : rows) {
     CAPSTAN_CHECK(stored.row >= 0 && stored.row < limits_.max_num_tokens);
@@ -40,6 +42,7 @@ void CpuBackend::store_hidden(std::span<const StoredHidden> rows) {
 }
 
 void CpuBackend::mtp_input(const MtpWeights& weights, std::span<const int32_t> hidden_before) {
+  const PartScope part(profile_, StepPart::kMtp);
   CAPSTAN_CHECK(static_cast<int64_t>(hidden_before.size()) == num_tokens());
   const int64_t size = model_.hidden_size, stride = round_up(2 * size, 16);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {

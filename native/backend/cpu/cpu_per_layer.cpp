@@ -6,6 +6,7 @@
 namespace capstan {
 
 void CpuBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
+  const PartScope part(profile_, StepPart::kPerLayer);
   float* inputs = per_layer_inputs_.as<float>();
   norm_gemm(nullptr, *weights.projection, {inputs, per_layer_stride_});
   const CpuMatrix& table = matrix_of(weights.table);
@@ -30,6 +31,7 @@ void CpuBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
 }
 
 void CpuBackend::end_layer(int layer, const LayerWeights& weights) {
+  const PartScope part(profile_, StepPart::kPerLayer);
   if (weights.per_layer_gate != nullptr) {
     const FloatRows gate{per_layer_gate_.as<float>(), per_layer_gate_stride_};
     norm_gemm(nullptr, *weights.per_layer_gate, gate);

@@ -1,11 +1,27 @@
 // What encoders and models that pool have besides the ops of decoders: embeddings of positions, layer norms, the sums
 // over the rows of a sequence, and the layers that turn these into the result.
 #include <algorithm>
+#include <cmath>
 
 #include "native/backend/cpu/cpu_backend_class.h"
 #include "native/base/check.h"
 
 namespace capstan {
+namespace {
+
+// The row of a distance, as T5 has it: a half of the table for the keys after the query, and in each half a row for
+// each of the smallest distances, then rows whose width grows to 128 tokens by its logarithm.
+int distance_row(int64_t distance, int num_rows) {
+  constexpr float kFurthest = 128;
+  const int half = num_rows / 2, exact = half / 2;
+  const int first = distance > 0 ? half : 0;
+  const auto size = static_cast<float>(std::abs(distance)), start = static_cast<float>(exact);
+  if (size < start) return first + static_cast<int>(size);
+  const float share = std::log(size / start) / static_cast<float>(std::log(double{kFurthest} / exact));
+  return first + std::min(half - 1, exact + static_cast<int>(share * static_cast<float>(half - exact)));
+}
+
+}  // namespace
 
 void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* out) const {
   const float* weight = values_of(norm);
@@ -23,13 +39,28 @@ void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* 
 }
 
 void CpuBackend::norm_hidden(const Vector& norm) {
+  const PartScope part(profile_, StepPart::kNorms);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       norm_row(hidden_row(row), &norm, model_.hidden_size, hidden_row(row));
   });
 }
 
+void CpuBackend::spread_biases(const Vector& table) {
+  if (biases_of_ == &table) return;
+  const int64_t stride = bias_stride(), length = model_.max_model_len;
+  for (int head = 0; head < model_.num_heads; ++head)
+    for (int64_t i = 0; i < stride; ++i) {
+      const int64_t row = distance_row(std::min(i, 2 * length) - length, model_.embedding.num_distances);
+      biases_.as<float>()[head * stride + i] =
+          kLog2E * values_of(&table)[row * model_.total_heads + model_.head_begin + head];
+    }
+  biases_of_ = &table;
+}
+
 void CpuBackend::add_embeddings(const EmbeddingWeights& weights) {
+  const PartScope part(profile_, StepPart::kEmbedding);
+  if (weights.distances != nullptr) spread_biases(*weights.distances);
   const int64_t size = model_.hidden_size;
   const float* positions = values_of(weights.positions.get());
   const float* types = values_of(weights.token_types.get());
@@ -67,7 +98,19 @@ void CpuBackend::run_head(std::span<const HeadLayer> head, int64_t num_rows) {
   }
 }
 
+void CpuBackend::add_to_pool(const float* row, int weight, std::span<float> sum) const {
+  if (model_.pooling == Pooling::kMax) {
+    for (size_t k = 0; k < sum.size(); ++k)
+      sum[k] = row[k] > sum[k] || std::isnan(row[k]) ? row[k] : sum[k];
+    return;
+  }
+  const float factor = model_.pooling == Pooling::kWeightedMean ? static_cast<float>(weight) : 1.0f;
+  for (size_t k = 0; k < sum.size(); ++k)
+    sum[k] += factor * row[k];
+}
+
 void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) {
+  const PartScope part(profile_, StepPart::kPooling);
   const int64_t size = model_.hidden_size;
   CAPSTAN_CHECK(static_cast<int64_t>(rows.size()) <= limits_.max_num_seqs);
   team_.for_ranges(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
@@ -78,18 +121,17 @@ void CpuBackend::pool(const Vector* norm, std::span<const HeadLayer> head, std::
         // The memory of the row itself, because others belong to other threads.
         float* normed = partial_.as<float>() + row * hidden_stride_;
         norm_row(hidden_row(row), norm, size, normed);
-        for (int64_t k = 0; k < size; ++k)
-          pooled.sum[static_cast<size_t>(k)] += normed[k];
+        add_to_pool(normed, pooled.first_weight + static_cast<int>(row - pooled.first_row), pooled.sum);
       }
     }
   });
   int64_t num_results = 0;
   for (const PoolRow& pooled : rows) {
     if (pooled.result.empty()) continue;
-    CAPSTAN_CHECK(pooled.count > 0);
+    CAPSTAN_CHECK(pooled.divisor > 0);
     float* to = pooled_.as<float>() + num_results++ * pooled_stride_;
     for (int64_t k = 0; k < size; ++k)
-      to[k] = pooled.sum[static_cast<size_t>(k)] / static_cast<float>(pooled.count);
+      to[k] = pooled.sum[static_cast<size_t>(k)] / pooled.divisor;
   }
   if (num_results == 0) return;
   run_head(head, num_results);

@@ -102,6 +102,10 @@ void CpuBackend::allocate() {
     pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size), 16);
     pooled_ = floats(2 * limits_.max_num_seqs * pooled_stride_, "the pooled hidden states");
   }
+  if (model_.embedding.num_distances > 0) {
+    biases_ = floats(model_.num_heads * bias_stride(), "the biases of distances");
+    biases_of_ = nullptr;
+  }
   if (model_.has_mtp) allocate_mtp();
   if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
 

@@ -220,7 +220,9 @@ struct AttentionArgs {
   int kv_head = 0;
   const int32_t* block_table = nullptr;
   KvCache cache;
-  float soft_cap = 0;            // in the unit of the scores: c · log2(e); 0 = none
+  float soft_cap = 0;             // in the unit of the scores: c · log2(e); 0 = none
+  const float* biases = nullptr;  // added to the scores, times log2(e): head h, key k - query q = d at h * stride + d
+  int64_t bias_stride = 0;
   const float* sinks = nullptr;  // (num_heads) logits of a key without value, in nats; null = none
   float* states = nullptr;       // (chunks, chunk_state_floats) or null
   float* scratch = nullptr;      // (attention_scratch_floats)

@@ -106,12 +106,11 @@ std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, co
   matrix->is_gated = source.interleave_pairs;
   matrix->num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;
   matrix->num_parts = num_local_parts(source);
-  matrix->bytes = matrix->num_panels * kPanelFeatures * matrix->padded_k * static_cast<int64_t>(dtype_size(dtype));
   if (const std::optional<QuantGroups> groups = quant_groups(source)) {
     matrix->runs = make_runs(matrix->cols, matrix->num_parts, *groups);
     matrix->quant = make_quant(groups->type, matrix->runs);
-    matrix->bytes = matrix->num_panels * matrix->quant.panel_bytes;
   }
+  matrix->bytes = matrix->num_panels * panel_bytes(*matrix);
   matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes + kPanelSlackBytes),
                             "the weights of " + source.slices[0].tensor->name);
 
@@ -201,10 +200,8 @@ void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
   CAPSTAN_CHECK(!matrix.is_gated && matrix.rest == nullptr && row >= 0 && row < matrix.rows);
   const int64_t panel = row / kPanelFeatures;
   const int lane = static_cast<int>(row % kPanelFeatures);
-  if (matrix.quant.type.bits != 0)
-    return gather_quantized(matrix.quant, matrix.data.as<char>() + panel * matrix.quant.panel_bytes, lane, out);
-  const int64_t panel_bytes = kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
-  const char* data = matrix.data.as<char>() + panel * panel_bytes;
+  const char* data = matrix.data.as<char>() + panel * panel_bytes(matrix);
+  if (matrix.quant.type.bits != 0) return gather_quantized(matrix.quant, data, lane, out);
   const bool has_pairs = matrix.dtype == DType::kBf16;
   for (int64_t k = 0; k < matrix.cols; ++k) {
     const int64_t i = has_pairs ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;

@@ -23,6 +23,12 @@ struct CpuMatrix final : Matrix {  // rows are without those of `rest`; bytes ar
   std::unique_ptr<CpuMatrix> rest;  // the output features after these, which the file stores in another format
 };
 
+// Returns the bytes of 16 output features, without those of `rest`.
+inline int64_t panel_bytes(const CpuMatrix& matrix) {
+  if (matrix.quant.type.bits != 0) return matrix.quant.panel_bytes;
+  return kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
+}
+
 struct CpuVector final : Vector {
   std::vector<float> values;  // (size), readable up to a multiple of 16
 };

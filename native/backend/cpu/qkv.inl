@@ -53,6 +53,43 @@ inline void to_half_type(DType dtype, uint16_t* to, const float* from, int padde
   }
 }
 
+// The dimensions that mix_head adds up: the largest power of two that divides the head.
+inline int mixed_dims(int head_dim) {
+  return head_dim & -head_dim;
+}
+
+// Multiplies each `mixed_dims` elements of x by the Walsh-Hadamard matrix, whose entries are 1 and -1. A large value of
+// one dimension is then spread over all, so that codes of 8 bits are finer. Twice gives x * mixed_dims.
+inline void mix_head(float* x, int head_dim) {
+  const int count = mixed_dims(head_dim);
+  float other[kMaxHeadDim];
+  for (int begin = 0; begin < head_dim; begin += count) {
+    float *from = x + begin, *to = other;
+    // Each pass adds and subtracts the two halves, and puts the results side by side.
+    for (int pass = 1; pass < count; pass *= 2) {
+      int i = 0;
+#ifdef CAPSTAN_INTERLEAVE
+      for (; i + 16 <= count / 2; i += 16) {
+        const Vec a = vec_load(from + i), b = vec_load(from + count / 2 + i);
+        Vec first, second;
+        vec_interleave(vec_add(a, b), vec_sub(a, b), first, second);
+        vec_store(to + 2 * i, first);
+        vec_store(to + 2 * i + 16, second);
+      }
+#endif
+      for (; i < count / 2; ++i) {
+        const float a = from[i], b = from[count / 2 + i];
+        to[2 * i] = a + b;
+        to[2 * i + 1] = a - b;
+      }
+      float* const swapped = from;
+      from = to;
+      to = swapped;
+    }
+    if (from != x + begin) __builtin_memcpy(x + begin, from, sizeof(float) * static_cast<size_t>(count));
+  }
+}
+
 // value = code * scale, code = value * inverse.
 struct CodeScale {
   float scale;  // NaN when a value is NaN or Inf
@@ -80,9 +117,11 @@ inline float quantize_head(const float* x, int padded, int8_t* codes) {
   return scale.scale;
 }
 
-// As store_kv. `group` is the first slot of the slot group, counted over blocks and heads.
-inline void store_kv_codes(const KvCache& cache, int64_t group, int64_t lane, const float* k, const float* v) {
+// As store_kv, and mixes k and v. `group` is the first slot of the slot group, counted over blocks and heads.
+inline void store_kv_codes(const KvCache& cache, int64_t group, int64_t lane, float* k, float* v) {
   const KvLayout& layout = cache.layout;
+  mix_head(k, layout.head_dim);
+  mix_head(v, layout.head_dim);
   const int padded = (layout.head_dim + 15) & ~15;
   int8_t codes[kMaxHeadDim];
   char* const k_to = static_cast<char*>(cache.k) + group * slot_bytes(DType::kInt8, layout.k_dim);
@@ -102,8 +141,8 @@ inline void store_kv_codes(const KvCache& cache, int64_t group, int64_t lane, co
     to[d * 4] = static_cast<char>(codes[d]);
 }
 
-// Stores k and v (head_dim, zero padded to a multiple of 16) in `slot` of one KV head.
-inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const float* k, const float* v) {
+// Stores k and v (head_dim, zero padded to a multiple of 16) in `slot` of one KV head. May change them.
+inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, float* k, float* v) {
   const KvLayout& layout = cache.layout;
   const int64_t block = slot / layout.block_size;
   const int64_t offset = slot % layout.block_size;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #endif
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #if defined(__x86_64__)
@@ -85,11 +86,13 @@ void futex_wake(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_(may_spin) {
+Team::Team(const std::vector<int>& cpus, bool may_spin, StepProfile* profile)
+    : cpus_(cpus), may_spin_(may_spin), profile_(profile) {
   if (cpus_.empty()) cpus_.push_back(-1);
   errors_.resize(cpus_.size());
   ranges_ = std::vector<Range>(cpus_.size());
   claims_ = std::vector<Claim>(cpus_.size());
+  busy_ = std::vector<Busy>(cpus_.size());
   threads_.reserve(cpus_.size() - 1);
   try {
     for (int thread = 1; thread < size(); ++thread)
@@ -173,7 +176,24 @@ void Team::run_thread(int thread) {
   }
 }
 
-void Team::run_call(Call call, int threads) {
+// A thread that is not in its part waits: for the call to begin, or for the other parts to end.
+void Team::run_profiled(Call call, int threads) {
+  for (Busy& busy : busy_)
+    busy.ns = 0;
+  auto timed = [&](int thread) {
+    const int64_t begin = StepProfile::now_ns();
+    call.invoke(call.object, thread);
+    busy_[thread].ns = StepProfile::now_ns() - begin;
+  };
+  const int64_t begin = StepProfile::now_ns();
+  run_parts(Call::of(timed), threads);
+  int64_t wait = StepProfile::now_ns() - begin;
+  for (const Busy& busy : busy_)
+    wait -= busy.ns / size();
+  profile_->add_wait(std::max<int64_t>(wait, 0));
+}
+
+void Team::run_parts(Call call, int threads) {
   const bool is_parallel = threads > 1;
   uint32_t generation = 0;
   if (is_parallel) {

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "native/base/step_profile.h"
+
 namespace capstan {
 
 // Up to this many rows the calling thread runs a small op alone, because waking the team costs more.
@@ -17,8 +19,8 @@ constexpr int64_t kSerialRows = 2;
 class Team {
  public:
   // Starts one thread per entry, pinned to that cpu, or unpinned for -1. Without `may_spin`, waiting threads sleep
-  // immediately.
-  Team(const std::vector<int>& cpus, bool may_spin);
+  // immediately. `profile` gets the time that the caller's regions wait for their threads; null = none does.
+  Team(const std::vector<int>& cpus, bool may_spin, StepProfile* profile = nullptr);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -72,6 +74,10 @@ class Team {
   struct alignas(64) Claim {
     std::atomic<uint32_t> generation{0};
   };
+  // The time that a thread spent in its part of a call, with a profile.
+  struct alignas(64) Busy {
+    int64_t ns = 0;
+  };
   // The rest of a thread's range, in one atomic word.
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};  // begin in the high 32 bits, end in the low 32 bits
@@ -115,7 +121,12 @@ class Team {
     }
   };
 
-  void run_call(Call call, int threads);
+  void run_call(Call call, int threads) {
+    if (profile_ != nullptr && threads > 1) return run_profiled(call, threads);
+    run_parts(call, threads);
+  }
+  void run_parts(Call call, int threads);
+  void run_profiled(Call call, int threads);
   void run_thread(int thread);
   bool claim(int thread, uint32_t generation);
   void invoke(Call call, int thread) noexcept;
@@ -125,6 +136,7 @@ class Team {
 
   std::vector<int> cpus_;
   bool may_spin_;
+  StepProfile* profile_;
   std::thread::id pinned_caller_;
   std::atomic<bool> is_stopping_{false};
   Call call_{};
@@ -133,6 +145,7 @@ class Team {
   // Threads that may be in futex_wait. When it is 0, wake needs no system call.
   alignas(64) std::atomic<uint32_t> num_sleeping_{0};
   std::vector<Claim> claims_;               // by thread
+  std::vector<Busy> busy_;                  // by thread
   std::vector<Range> ranges_;               // by thread
   std::vector<std::exception_ptr> errors_;  // by thread
   std::vector<std::thread> threads_;

@@ -46,11 +46,16 @@ export interface CheckParts {
   now: () => number;
   /** Returns false once the table is too old to be trusted. */
   isFresh: () => boolean;
+  /**
+   * Reads the changes that other processes have committed. Returns undefined if it does not read now. Does not reject.
+   */
+  catchUp?: () => Promise<void> | undefined;
 }
 
 /** A key as the client sent it. */
 interface Presented {
   key: string;
+  publicId: string;
   fingerprint: Fingerprint;
   address: string;
 }
@@ -61,11 +66,10 @@ interface Caller {
   address: string;
 }
 
-/** The key of a request, found by its headers. Without `isVerified`, argon2 has to decide. */
-interface Found {
+/** A request with a valid key. */
+interface Verified {
   entry: KeyEntry;
   presented: Presented;
-  isVerified: boolean;
 }
 
 /** A key of the command line. */
@@ -106,25 +110,19 @@ export class KeyCheck implements GrantIssuer {
 
   check(request: CheckedRequest, target: CheckTarget): AccessOutcome | Promise<AccessOutcome> {
     const found = this.#find(request);
-    if ('ok' in found) return found;
     if ('fixedOwnerId' in found) return admitFixed(found, target);
-    const { entry, presented, isVerified } = found;
-    if (isVerified) return this.#admit(entry, presented, target, this.#parts.now());
-    return this.#verify(entry, presented).then((verified) =>
-      'ok' in verified ? verified : this.#admit(verified, presented, target, this.#parts.now()),
-    );
+    const admit = (verified: Verified | Denied): AccessOutcome =>
+      'ok' in verified ? verified : this.#admit(verified.entry, verified.presented, target, this.#parts.now());
+    return found instanceof Promise ? found.then(admit) : admit(found);
   }
 
   /** Verifies the key of a request before it is known which deployment the request wants. Counts no request. */
   identify(request: CheckedRequest): Identity | Denied | Promise<Identity | Denied> {
     const found = this.#find(request);
-    if ('ok' in found) return found;
     if ('fixedOwnerId' in found) return fixedIdentity(found);
-    const { entry, presented, isVerified } = found;
-    if (isVerified) return this.#identity(entry, presented);
-    return this.#verify(entry, presented).then((verified) =>
-      'ok' in verified ? verified : this.#identity(verified, presented),
-    );
+    const toIdentity = (verified: Verified | Denied): Identity | Denied =>
+      'ok' in verified ? verified : this.#identity(verified.entry, verified.presented);
+    return found instanceof Promise ? found.then(toIdentity) : toIdentity(found);
   }
 
   /**
@@ -188,7 +186,23 @@ export class KeyCheck implements GrantIssuer {
     this.#parts.uses.addTokens(keyId, this.#parts.now(), address, tokens);
   }
 
-  #find({ headers, remoteAddress }: CheckedRequest): Found | FixedKey | Denied {
+  #find(request: CheckedRequest): Verified | FixedKey | Denied | Promise<Verified | Denied> {
+    const presented = this.#present(request);
+    if (!('key' in presented)) return presented;
+    const verified = this.#verify(presented);
+    return verified instanceof Promise
+      ? verified.then((outcome) => this.#unlessBehind(outcome, presented))
+      : this.#unlessBehind(verified, presented);
+  }
+
+  /** Verifies an invalid key again after the newest changes, because another process may have just created it. */
+  #unlessBehind(verified: Verified | Denied, presented: Presented): Verified | Denied | Promise<Verified | Denied> {
+    const reading = verified === INVALID_KEY ? this.#parts.catchUp?.() : undefined;
+    return reading === undefined ? verified : reading.then(() => this.#verify(presented));
+  }
+
+  /** Returns the denial of a request without a well-formed key. */
+  #present({ headers, remoteAddress }: CheckedRequest): Presented | FixedKey | Denied {
     const key = bearerKey(headers);
     if (key === undefined) return INVALID_KEY;
     const publicId = parseKey(key);
@@ -199,15 +213,19 @@ export class KeyCheck implements GrantIssuer {
       if (fixedOwnerId !== undefined) return { fixedOwnerId };
       if (publicId === undefined) return INVALID_KEY;
     }
-    const { table, now, isFresh, trustedProxies } = this.#parts;
+    const address = callerAddress(remoteAddress, headers, this.#parts.trustedProxies);
+    return { key, publicId: publicId as string, fingerprint, address };
+  }
+
+  #verify(presented: Presented): Verified | Denied | Promise<Verified | Denied> {
+    const { table, now, isFresh } = this.#parts;
     if (!isFresh()) return UNAVAILABLE;
-    const entry = table.get(publicId as string);
+    const entry = table.get(presented.publicId);
     const nowMs = now();
-    const match = table.match(entry, fingerprint, nowMs);
+    const match = table.match(entry, presented.fingerprint, nowMs);
     // Checked before argon2, so that an expired or disabled key costs nothing.
     if (entry === undefined || match === 'mismatch' || !isUsable(entry, nowMs)) return INVALID_KEY;
-    const presented = { key, fingerprint, address: callerAddress(remoteAddress, headers, trustedProxies) };
-    return { entry, presented, isVerified: match === 'match' };
+    return match === 'match' ? { entry, presented } : this.#verifySlowly(entry, presented);
   }
 
   #identity(entry: KeyEntry, presented: Caller): Identity | Denied {
@@ -246,7 +264,7 @@ export class KeyCheck implements GrantIssuer {
   }
 
   /** Verifies with argon2. Reads the entry again after each wait, because the key may have changed. */
-  async #verify(entry: KeyEntry, presented: Presented): Promise<KeyEntry | Denied> {
+  async #verifySlowly(entry: KeyEntry, presented: Presented): Promise<Verified | Denied> {
     const { table, verifier, now, isFresh } = this.#parts;
     const { key, fingerprint, address } = presented;
     for (const { version, hash } of table.unverifiedSecrets(entry, now())) {
@@ -265,7 +283,7 @@ export class KeyCheck implements GrantIssuer {
       const nowMs = now();
       if (current === undefined || !isUsable(current, nowMs) || table.match(current, fingerprint, nowMs) !== 'match')
         return INVALID_KEY;
-      return current;
+      return { entry: current, presented };
     }
     return INVALID_KEY;
   }

@@ -1,9 +1,9 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { DatabaseLocation } from './location';
 import type { ThreadCall, ThreadReply } from '../../../ts/thread-calls';
-import { listen } from '../feed/notifications';
+import { type ChangeListener, listen } from '../feed/notifications';
 
-/** Sent without a call: another process changed the database. */
+/** Sent without a call: another process may have changed the database. */
 interface StorePush {
   push: true;
 }
@@ -24,11 +24,18 @@ export function serveStore<S extends object>(
   openStore: () => Promise<S>,
 ): void {
   let opened: Promise<S> | undefined;
-  const open = () =>
-    (opened ??= openStore().catch((error: unknown) => {
+  let listener: ChangeListener | undefined;
+  const openAndListen = async (): Promise<S> => {
+    try {
+      const store = await openStore();
+      listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
+      return store;
+    } catch (error) {
       opened = undefined;
       throw error;
-    }));
+    }
+  };
+  const open = () => (opened ??= openAndListen());
   const callStore = async ({ id, method, args }: ThreadCall): Promise<ThreadReply<SerializedError>> => {
     try {
       const store = (await open()) as Record<string, (...values: unknown[]) => Promise<unknown>>;
@@ -38,7 +45,6 @@ export function serveStore<S extends object>(
       return { id, error: { name, code: typeof code === 'string' ? code : undefined, message } };
     }
   };
-  const listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
   port.on(
     'message',
     (call: ThreadCall) =>

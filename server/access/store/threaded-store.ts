@@ -23,7 +23,7 @@ export interface ThreadedStore<S, D> {
   openHere: () => Promise<S>;
   /** Restores the class of an error from the worker thread. */
   revive: (error: SerializedError) => Error;
-  /** Called when another process has changed the database. Only PostgreSQL reports this. */
+  /** Called when another process may have changed the database. */
   onPush: () => void;
   createThread?: CreateThread<D>;
 }
@@ -102,7 +102,7 @@ async function openHere<S extends { close(): Promise<void> }, D>({
   return {
     ...store,
     close: async () => {
-      await listener?.close();
+      await listener.close();
       await store.close();
     },
   };

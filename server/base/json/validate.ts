@@ -189,7 +189,8 @@ const MAX_SHOWN = 100;
 /** Returns a value as error messages show it: shortened, and without the contents of arrays and objects. */
 export function show(value: unknown): string {
   if (Array.isArray(value)) {
-    const isShort = value.length > 0 && value.every((item) => typeof item === 'string') && JSON.stringify(value).length <= MAX_SHOWN;
+    const isShort =
+      value.length > 0 && value.every((item) => typeof item === 'string') && JSON.stringify(value).length <= MAX_SHOWN;
     return isShort ? JSON.stringify(value) : `an array of ${value.length}`;
   }
   if (typeof value === 'object' && value !== null) return 'an object';

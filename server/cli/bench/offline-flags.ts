@@ -15,6 +15,7 @@ export interface OfflineBenchFlags extends OutputFlags {
   threads?: string;
   pinThreads?: boolean;
   dtype: string;
+  quantization: string;
   hub?: string;
   maxNumSeqs?: string;
   maxNumBatchedTokens?: string;
@@ -38,9 +39,10 @@ export function addOfflineBenchFlags(command: Command): Command {
     )
     .option('--pin-threads', 'pin each CPU thread to a core')
     .option('--dtype <type>', 'data type of the weights: auto, f32, f16 or bf16', 'auto')
+    .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
     .option('--max-num-seqs <number>', 'maximum number of sequences that run at the same time (default: 64)')
     .option('--max-num-batched-tokens <tokens>', 'maximum number of tokens per step (default: 512)')
-    .option('--profile', 'print where the time of a step goes')
+    .option('--profile', 'print where the time of the steps goes, and how near the limit of the machine each part is')
     .option('--output-json <file>', 'write the result to this JSON file');
   return addOutputFlags(command);
 }
@@ -53,6 +55,7 @@ export function readOfflineBenchFlags(model: string | undefined, flags: OfflineB
     threads: parseOptional('--threads', flags.threads),
     pinThreads: flags.pinThreads,
     dtype: parseOneOf('--dtype', flags.dtype, ['auto', 'f32', 'f16', 'bf16']),
+    quantization: parseOneOf('--quantization', flags.quantization, ['none', 'int8', 'int4']),
     hub: flags.hub === undefined ? undefined : parseOneOf('--hub', flags.hub, HUBS),
     maxNumSeqs: parseOptional('--max-num-seqs', flags.maxNumSeqs),
     maxNumBatchedTokens: parseOptional('--max-num-batched-tokens', flags.maxNumBatchedTokens),

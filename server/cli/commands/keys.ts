@@ -76,7 +76,7 @@ const ID_HELP = 'key_…, the public ID inside the key, or a unique name';
 export function addKeysCommand(program: Command, io: CommandIo = PROCESS_IO, openRemote?: OpenRemoteKeys): void {
   const keys = program
     .command('keys')
-    .description('create and manage access keys; a running server applies changes within two seconds')
+    .description('create and manage access keys; a running server applies changes at once')
     .addHelpText('after', HELP_TAIL);
   const add = (
     usage: string,

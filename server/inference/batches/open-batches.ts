@@ -11,7 +11,8 @@ import { EngineLines, type LoadedEngines } from './engine-lines';
 
 const REPLICA =
   'Files and batches belong to the owner of a key, and requests to a public deployment have none: send the request with a key to the API of all deployments';
-const NO_FOLDER = 'Files and batches need a folder: start the server with --data-dir';
+const NO_FOLDER =
+  'Files and batches need a folder: start the server with --data-dir, or pass dataDir to createHandler()';
 const LOCKED = 'Another server keeps its files and batches in the same data directory: send the request there';
 
 /** The routes of files and batches. Without a folder they answer 501 with the reason. */

@@ -1,10 +1,12 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, resolveRequestId } from './call';
 import type { OpenAiContext } from './context';
+import type { EmbeddingCall } from './embedding-request';
 import { checkFloatValues, embeddingsText } from './embedding-response';
 import { toPoolingError, withTokenCount } from './pooling-call';
 import { readCall } from './read-call';
 import { sendJsonText } from '../../http/send-json';
+import type { Prompt } from './prompts';
 import { poolingUsage } from './usage';
 
 /** POST /v1/embeddings */
@@ -19,9 +21,11 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
   };
   try {
     engine.checkCapacity(context);
-    if (!call.isBase64) checkFloatValues(call.inputs.length, call.options.dimensions ?? engine.info.embeddingSize ?? 0);
+    if (!call.isBase64)
+      checkFloatValues(Math.max(call.inputs.length, 1), call.options.dimensions ?? engine.info.embeddingSize ?? 0);
+    const inputs = await inputsOf(context, call);
     const result = await withTokenCount(context, (onTokens) =>
-      engine.embed(call.inputs, {
+      engine.embed(inputs, {
         ...call.options,
         signal,
         requestId: head.id,
@@ -37,6 +41,14 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
     });
     sendJsonText(reply, text, requestId, reportsUsage ? usage : undefined);
   } catch (error) {
-    throw toPoolingError(error, { inputs: 'input' });
+    throw toPoolingError(error, { inputs: call.messages === undefined ? 'input' : 'messages' });
   }
+}
+
+/** Returns the token ids of a conversation, or the inputs of the request. */
+async function inputsOf({ engine, signal }: OpenAiContext, call: EmbeddingCall): Promise<Prompt[]> {
+  const { inputs, messages, chatOptions, addSpecialTokens } = call;
+  if (messages === undefined) return inputs;
+  const text = await engine.renderChat(messages, chatOptions, { signal });
+  return [await engine.tokenize(text, { addSpecialTokens }, { signal })];
 }

@@ -1,5 +1,5 @@
 /** The request bodies of embeddings and scores, as schema.ts has those of completions. */
-import { CALL_PROPERTIES, nonEmptyText, prompts } from './schema';
+import { CALL_PROPERTIES, CONVERSATION_PROPERTIES, nonEmptyText, prompts } from './schema';
 import { array, boolean, integer, object, oneOf, type Static, string, stringOr } from '../../base/json/schema-types';
 
 /** Inputs of one request, as at OpenAI. */
@@ -30,18 +30,17 @@ const POOLING_PROPERTIES = {
   ...CALL_PROPERTIES,
 };
 
-export const EMBEDDING_REQUEST = object(
-  {
-    input: prompts,
-    ...POOLING_PROPERTIES,
-    encoding_format: oneOf('float', 'base64'),
-    dimensions: integer({ minimum: 1 }),
-    normalize: boolean,
-    prompt_name: nonEmptyText,
-    add_special_tokens: boolean,
-  },
-  ['input'],
-);
+/** `parseEmbeddingRequest` checks that a request has inputs or a conversation. */
+export const EMBEDDING_REQUEST = object({
+  input: prompts,
+  ...CONVERSATION_PROPERTIES,
+  ...POOLING_PROPERTIES,
+  encoding_format: oneOf('float', 'base64'),
+  dimensions: integer({ minimum: 1 }),
+  normalize: boolean,
+  prompt_name: nonEmptyText,
+  add_special_tokens: boolean,
+});
 
 export const RERANK_REQUEST = object(
   {

@@ -107,8 +107,9 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     method: 'POST',
     path: '/v1/embeddings',
     handle: embeddings,
-    summary: 'Compute the embeddings of texts',
+    summary: 'Compute the embeddings of texts, or of a conversation',
     requestSchema: EMBEDDING_REQUEST,
+    nulls: CONVERSATION_NULLS,
     tasks: ['embed'],
   },
   ...['/v1/rerank', '/v2/rerank', '/rerank'].map((path) => ({

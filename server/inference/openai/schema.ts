@@ -80,7 +80,7 @@ const functionDefinition = object(
 const tool = object({ type: oneOf('function'), function: functionDefinition }, ['type', 'function']);
 
 /** The fields that the chat template renders into a prompt. */
-const CONVERSATION_PROPERTIES = {
+export const CONVERSATION_PROPERTIES = {
   messages: array(message, { minItems: 1, maxItems: MAX_MESSAGES }),
   tools: array(tool, { maxItems: MAX_TOOLS }),
   chat_template_kwargs: openObject,

@@ -57,7 +57,10 @@ export async function parseTokenizeRequest(
 }
 
 /** A text may be longer than the context, so that clients can count what they must cut, but not without limit. */
-function checkLength({ prompt, messages, tools }: Partial<TokenizeRequest>, maxModelLen: number): void {
+export function checkLength(
+  { prompt, messages, tools }: Pick<Partial<TokenizeRequest>, 'prompt' | 'messages' | 'tools'>,
+  maxModelLen: number,
+): void {
   const param = messages === undefined ? 'prompt' : 'messages';
   const check = (received: number, max: number, unit: string) => {
     if (received <= max) return;

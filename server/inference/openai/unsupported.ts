@@ -89,13 +89,13 @@ const POOLING_UNSUPPORTED: UnsupportedFields = {
   truncate: is(true),
   padding: not('do_not_pad'),
   mm_processor_kwargs: always,
-  messages: always,
 };
 
 export const EMBEDDING_UNSUPPORTED: UnsupportedFields = {
   ...POOLING_UNSUPPORTED,
   embed_dtype: not('float32'),
   endianness: not('native', 'little'),
+  chat_template: always,
   input_type: always,
   task: always,
   late_chunking: is(true),
@@ -107,6 +107,7 @@ export const SCORE_UNSUPPORTED: UnsupportedFields = {
   use_activation: is(false),
   activation: is(false),
   softmax: is(false),
+  messages: always,
   chat_template_kwargs: always,
 };
 

@@ -23,7 +23,7 @@ export interface Launch {
   /** Folders of bound data sources. Each start checks them again. */
   folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string; isIncomplete: boolean }[];
   /** The prefix cache on the disk. Null: it is only in memory. */
-  prefixCache: { deploymentId: string; maxMb: number; maxReplicas: number } | null;
+  prefixCache: { deploymentId: string; maxMb: number; sharedMb: number; maxReplicas: number } | null;
   healthPath: string;
   graceMs: number;
   secret: string;
@@ -85,7 +85,26 @@ async function prefixCacheOf(
     .select(['settings.deployment_id', 'settings.max_replicas'])
     .where('deployment_versions.id', '=', versionId)
     .executeTakeFirstOrThrow();
-  return { deploymentId: row.deployment_id, maxMb, maxReplicas: row.max_replicas };
+  const { deployment_id: deploymentId, max_replicas: maxReplicas } = row;
+  return { deploymentId, maxMb, sharedMb: await largestCacheMb(db, deploymentId), maxReplicas };
+}
+
+/** Returns the largest limit of the versions whose replicas share the prefix cache of a deployment. */
+async function largestCacheMb(db: StoreContext['db'], deploymentId: string): Promise<number> {
+  const rows = await db
+    .selectFrom('deployment_versions as versions')
+    .innerJoin('deployment_settings as settings', 'settings.deployment_id', 'versions.deployment_id')
+    .select('spec')
+    .where('versions.deployment_id', '=', deploymentId)
+    .where((eb) =>
+      eb.or([
+        eb('versions.id', '=', eb.ref('active_version_id')),
+        eb('versions.id', '=', eb.ref('target_version_id')),
+        eb('versions.id', 'in', eb.selectFrom('replicas').select('version_id').where('version_id', 'is not', null)),
+      ]),
+    )
+    .execute();
+  return Math.max(0, ...rows.map(({ spec }) => prefixCacheMb(JSON.parse(spec) as Parameters<typeof prefixCacheMb>[0])));
 }
 
 async function foldersOf(

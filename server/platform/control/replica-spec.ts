@@ -77,6 +77,7 @@ export function replicaSpec(
     cache: prefixCache && {
       folder: prefixCaches.folderOf(prefixCache.deploymentId),
       maxMb: prefixCache.maxMb,
+      sharedMb: prefixCache.sharedMb,
       maxReplicas: prefixCache.maxReplicas,
     },
     healthPath,

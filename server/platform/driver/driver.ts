@@ -81,8 +81,10 @@ export interface ReplicaSpec {
   /**
    * A folder that outlives the replica, writable at /platform/cache: the built-in runtime keeps its prefix cache there.
    * Replicas with the same folder share it. Created if missing. If it cannot be used, the replica starts without it.
+   * `maxMb` is the limit that this replica keeps, and `sharedMb` the largest one of the replicas that use the folder,
+   * or have just used it.
    */
-  readonly cache: { folder: string; maxMb: number; maxReplicas: number } | null;
+  readonly cache: { folder: string; maxMb: number; sharedMb: number; maxReplicas: number } | null;
   /** Path of the readiness check. Any 2xx means ready. */
   readonly healthPath: string;
   /** The built-in runtime requires this secret from its callers (`CAPSTAN_REPLICA_SECRET`). */

@@ -3,7 +3,7 @@ import { type CreateThread, openThreadedStore, reviveAccessError, type Serialize
 import { ServiceError, type ServiceErrorCode } from './errors';
 import { openServiceStore, type ServiceStore, type ServiceStoreOptions } from './store';
 
-/** Opens the store in a worker thread. Calls `onPush` when PostgreSQL notifies of a change by another process. */
+/** Opens the store in a worker thread. Calls `onPush` when another process may have changed the database. */
 export async function openServingServiceStore(
   options: ServiceStoreOptions,
   onPush: () => void,

@@ -1,4 +1,5 @@
 // Chats with a server by the client of OpenAI, and once more as a stream. Returns the text; throws if the texts differ.
+// Also creates a response, and deletes it if the server stores it.
 import { strictEqual } from 'node:assert';
 import OpenAI from 'openai';
 
@@ -12,6 +13,8 @@ export async function chat(baseURL, apiKey = 'unused') {
     streamed += chunk.choices[0]?.delta.content ?? '';
   }
   strictEqual(streamed, choices[0].message.content);
+  const response = await client.responses.create({ model: model.id, input: 'Hello!', max_output_tokens: 8 });
+  if (response.store) await client.responses.delete(response.id);
   return streamed;
 }
 

@@ -20,6 +20,7 @@ const HUB =
   'needs a model of the hub, which CI has no access to; use-the-hub is tested with a local hub by test/models/hub.test.ts';
 const GPU = 'needs a GPU';
 const TOOLS = 'commands of a developer: .ci/run and .ci/full run them';
+const CLIENTS = 'a client that is no dependency: test/clients/run.sh runs it with the same settings';
 const GENERATED = 'generated from the code, which test/server/docs.test.ts compares';
 const PLACEHOLDERS = 'has placeholders for what only the reader has';
 
@@ -127,6 +128,9 @@ export const CHECKS: Readonly<Record<string, Readonly<Record<string, Check>>>> =
   'docs/how-to/use-the-ai-sdk-or-langchain.md': {
     'npm install capstan ai@7': { skip: 'installs packages' },
     'npm install capstan @langchain/core': { skip: 'installs packages' },
+    "import { createOpenAICompatible } from '@ai-sdk/openai-compatible';": { skip: CLIENTS },
+    "import { ChatOpenAI } from '@langchain/openai';": { skip: CLIENTS },
+    "import { Agent, run, setDefaultOpenAIClient, setTracingDisabled } from '@openai/agents';": { skip: CLIENTS },
   },
   'docs/reference/access-keys.md': { 'Authorization: Bearer sk-cap1_…': { skip: 'a header' } },
   'docs/reference/command-line.md': { '*': { skip: GENERATED } },

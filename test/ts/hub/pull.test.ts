@@ -134,18 +134,23 @@ describe('a pull', () => {
     expect(readdirSync(join(path, '2_Dense-Layer')).sort()).toEqual(['config.json', 'model.safetensors']);
   });
 
-  test('takes the parts of a model and its index', async () => {
-    const parts = {
-      'model.safetensors.index.json': '{}',
-      'model-00001-of-00002.safetensors': 'one',
-      'model-00002-of-00002.safetensors': 'two',
-    };
-    hub.add(NAME, { ...FILES, ...parts, 'model.safetensors': 'x' });
-    delete hub.repositories.get(NAME)!.files['model.safetensors'];
-    hub.repositories.get(NAME)!.files['consolidated.safetensors'] = Buffer.from('the same again');
-    const { path } = await pull();
-    expect(readdirSync(path).sort()).toEqual([...TEXTS, ...Object.keys(parts)].sort());
-  });
+  // Qwen3.5 has the second name.
+  test.each(['model', 'model.safetensors', 'weights'])(
+    'takes the parts %s-… of a model and its index',
+    async (stem) => {
+      const parts = {
+        'model.safetensors.index.json': '{}',
+        [`${stem}-00001-of-00002.safetensors`]: 'one',
+        [`${stem}-00002-of-00002.safetensors`]: 'two',
+      };
+      hub.add(NAME, { ...FILES, ...parts, 'model.safetensors': 'x' });
+      delete hub.repositories.get(NAME)!.files['model.safetensors'];
+      for (const name of ['consolidated.safetensors', 'consolidated-00001-of-00001.safetensors'])
+        hub.repositories.get(NAME)!.files[name] = Buffer.from('the same again');
+      const { path } = await pull();
+      expect(readdirSync(path).sort()).toEqual([...TEXTS, ...Object.keys(parts)].sort());
+    },
+  );
 
   test('calls onDownload once, after the configuration and before the weights', async () => {
     hub.add(NAME, FILES);

@@ -254,8 +254,8 @@ describe('refusals', () => {
     ['an unknown activation', { hidden_act: 'relu2' }, /hidden_act: expected one of silu, .* got "relu2"/],
     [
       'an unknown rope type',
-      { rope_scaling: { rope_type: 'mrope' } },
-      /rope_type: expected one of default, .* got "mrope"/,
+      { rope_scaling: { rope_type: 'spiral' } },
+      /rope_type: expected one of default, .* got "spiral"/,
     ],
     [
       'rotary parameters per layer type',

@@ -107,6 +107,43 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
     ],
     true,
   ],
+  [
+    "ModelOpt's FP8",
+    { quant_method: 'modelopt', quant_algo: 'FP8', kv_cache_scheme: { num_bits: 8 } },
+    'FP8',
+    [
+      ['fp8', 8, Infinity, Infinity],
+      ['fp8', 8, 1, Infinity],
+    ],
+    true,
+  ],
+  [
+    'AutoRound, with other bits for some layers',
+    {
+      quant_method: 'auto-round',
+      bits: 4,
+      group_size: 128,
+      packing_format: 'auto_round:auto_gptq',
+      extra_config: {
+        'model.layers.0.mlp.gate': { bits: 16, data_type: 'float' },
+        'model.layers.0.mlp.down_proj': { bits: 8, group_size: -1 },
+        'model.layers.1.mlp.down_proj': { bits: 8, group_size: -1 },
+      },
+    },
+    'AutoRound, 4 bits',
+    [
+      ['gptq', 4, 1, 128],
+      ['gptq', 8, 1, Infinity],
+    ],
+    false,
+  ],
+  [
+    'AutoRound packed as AWQ',
+    { quant_method: 'auto-round', bits: 4, group_size: 32, packing_format: 'auto_round:auto_awq' },
+    'AutoRound, 4 bits',
+    [['awq', 4, 1, 32]],
+    false,
+  ],
   ['mxfp4', { quant_method: 'mxfp4' }, 'MXFP4', [['fp4', 4, 1, 32]], false],
 ])('reads %s', (_name, config, title, shapes, isDecoded) => {
   const quantization = read(config);
@@ -149,7 +186,22 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   [
     "ModelOpt's NVFP4",
     { quant_method: 'modelopt', quant_algo: 'NVFP4' },
-    /quant_method: expected one of awq, .* got modelopt \(NVFP4 is not supported yet\)/,
+    /quant_algo: expected FP8, got NVFP4 \(NVFP4 is not supported yet\)/,
+  ],
+  [
+    'another NVFP4',
+    { quant_method: 'nvfp4' },
+    /quant_method: expected one of awq, .* got nvfp4 \(NVFP4 is not supported yet\)/,
+  ],
+  [
+    'a packing of AutoRound',
+    { quant_method: 'auto-round', bits: 4, packing_format: 'auto_round:exllamav2' },
+    /packing_format: expected auto_round:auto_gptq or auto_round:auto_awq, got auto_round:exllamav2/,
+  ],
+  [
+    'AutoRound in floats',
+    { quant_method: 'auto-round', bits: 4, data_type: 'mx_fp' },
+    /data_type: expected int, got mx_fp/,
   ],
   [
     '2:4 sparsity',

@@ -1,6 +1,7 @@
 import type { NativeLayer, NativeModelSpec, NativeRecurrent } from '../../addon-types';
 import type { CapstanError } from '../../errors';
-import { ACTIVATIONS, MAX_LAYERS, PLAIN_DECODER } from '../config';
+import { ACTIVATIONS } from '../activations';
+import { MAX_LAYERS, PLAIN_DECODER } from '../config';
 import { familyOf } from '../find-family';
 import type { Family } from '../family';
 import { JsonReader } from '../json-file';

@@ -9,6 +9,7 @@ export const LOCALES: readonly { locale: Locale; name: string }[] = [
 
 let current: Locale = 'en';
 let messages: Readonly<Record<MessageKey, string>> = en;
+let translate: ((text: string) => string) | undefined;
 const listeners = new Set<() => void>();
 
 /** The text of a message in the current language. */
@@ -19,6 +20,11 @@ export function t(key: MessageKey, values?: Values): string {
 /** The text of a key that is built at run time, or undefined if there is no such key. */
 export function lookUp(key: string, values?: Values): string | undefined {
   return Object.hasOwn(messages, key) ? fill(messages[key as MessageKey], values) : undefined;
+}
+
+/** A text that the service wrote, such as a reason or a note in a log. Unknown texts stay in English. */
+export function serviceText(text: string): string {
+  return translate?.(text) ?? text;
 }
 
 export function locale(): Locale {
@@ -32,7 +38,11 @@ export function onLocale(listener: () => void): () => void {
 
 /** Loads a language and renders the page again. */
 export async function setLocale(next: Locale): Promise<void> {
-  messages = next === 'en' ? en : (await import('./zh-cn')).default;
+  if (next === 'en') [messages, translate] = [en, undefined];
+  else {
+    const [texts, service] = await Promise.all([import('./zh-cn'), import('./zh-cn-service')]);
+    [messages, translate] = [texts.default, service.translateServiceText];
+  }
   current = next;
   document.documentElement.lang = next;
   keep('capstan.locale', next);

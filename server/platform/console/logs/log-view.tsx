@@ -5,7 +5,7 @@ import { follow, type LiveState } from '../api/live';
 import { type ApiProblem, toProblem } from '../api/problem';
 import { formatClock, formatTime } from '../format/times';
 import { neutralise } from '../format/neutral';
-import { locale, t } from '../i18n';
+import { locale, serviceText, t } from '../i18n';
 import { withQuery } from '../router/match';
 import { Button } from '../ui/button';
 import { Select } from '../ui/field';
@@ -210,7 +210,9 @@ function Line({
   start: number;
   measure: (element: HTMLElement | null) => void;
 }) {
-  const parts = markMatches(neutralise(text.replaceAll('\u2028', '\n')), search);
+  // A search finds the original texts.
+  const shown = stream === 'system' && search === '' ? serviceText(text) : text;
+  const parts = markMatches(neutralise(shown.replaceAll('\u2028', '\n')), search);
   return (
     <div
       class="log-line"

@@ -4,7 +4,7 @@ import { me } from '../app/session';
 import { usePages, useResource } from '../api/resource';
 import { formatCores, formatMegabytes } from '../format/numbers';
 import { neutralise } from '../format/neutral';
-import { locale, t } from '../i18n';
+import { locale, serviceText, t } from '../i18n';
 import { Button } from '../ui/button';
 import { Menu, type MenuItem } from '../ui/menu';
 import { Card, Page } from '../ui/page';
@@ -251,7 +251,7 @@ function Compute({ of: { total, free, gpus, isolation, driver } }: { of: Capacit
         </div>
       </dl>
       <Banner tone={isolation.level === 'L2' ? 'ok' : 'warn'} title={t(`isolation.title.${isolation.level}`)}>
-        <span class="isolate">{neutralise(isolation.reason)}</span>
+        <span class="isolate">{neutralise(serviceText(isolation.reason))}</span>
       </Banner>
     </div>
   );

@@ -2,7 +2,7 @@ import type { Capacity, DataSource, Image } from '../../api/objects';
 import type { PageList, Resource } from '../api/resource';
 import { formatCores, formatMegabytes } from '../format/numbers';
 import { neutralise } from '../format/neutral';
-import { locale, t } from '../i18n';
+import { locale, serviceText, t } from '../i18n';
 import { CodeField } from '../ui/code-field';
 import { Choices, SelectField, TextField } from '../ui/field';
 import { Card } from '../ui/page';
@@ -188,7 +188,7 @@ function SoftwarePart({
         <>
           {isolation?.allows_start_scripts === false && (
             <Banner tone="warn" title={t('spec.scriptsRefused')}>
-              {neutralise(isolation.reason)}
+              {neutralise(serviceText(isolation.reason))}
             </Banner>
           )}
           <CodeField

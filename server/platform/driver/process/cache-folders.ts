@@ -4,11 +4,12 @@ import type { ReplicaSpec } from '../driver';
 import { removeFolder } from './remove-folder';
 
 /**
- * Returns the bytes that a folder may hold before the supervisor stops the replica. The runtime keeps its limit, but
- * each process that shares the folder may exceed it by a sixteenth.
+ * Returns the bytes that a folder may hold before the supervisors stop its replicas. The runtime keeps its limit, but
+ * each process that shares the folder may exceed it by a sixteenth. A process with a smaller limit than those before it
+ * removes what is too much after it has loaded its model.
  */
-export function hardLimit({ maxMb, maxReplicas }: NonNullable<ReplicaSpec['cache']>): number {
-  return (Math.max(2, 1.5 + maxReplicas / 16) * maxMb + 1_024) * 2 ** 20;
+export function hardLimit({ maxMb, sharedMb, maxReplicas }: NonNullable<ReplicaSpec['cache']>): number {
+  return (Math.max(2, 1.5 + maxReplicas / 16) * Math.max(maxMb, sharedMb) + 1_024) * 2 ** 20;
 }
 
 /** The folders that outlive replicas. */

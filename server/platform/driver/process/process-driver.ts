@@ -274,6 +274,7 @@ export class ProcessDriver implements Driver {
     const problems: string[] = [];
     const cgroups = this.#cgroups?.create(groupOf(spec.id), spec, (problem) => problems.push(problem)) ?? [];
     for (const problem of problems) await this.#options.logs.note(spec.logId, spec.ordinal, problem);
+    if (cache !== undefined) await this.#limitCache(cache, spec);
     const common: SandboxInput = {
       arg: commandOf(spec, layout),
       env: environmentOf(spec, layout),
@@ -303,6 +304,16 @@ export class ProcessDriver implements Driver {
     await launch(this.#sandbox, input, onEnd, signal).catch((error: Error) => {
       throw new DriverError(launchFailure(error.message), `The replica did not start: ${error.message}`);
     });
+  }
+
+  /** Gives the replicas that share a folder with a new one the limit of the new one. */
+  async #limitCache(folder: string, spec: ReplicaSpec): Promise<void> {
+    if (spec.cache === null) return;
+    const limit = String(hardLimit(spec.cache));
+    const others = [...this.#caches].filter(([, other]) => other === folder);
+    // On a full disk the others keep their limit.
+    for (const [replicaId] of others)
+      await writeFile(new ReplicaFolder(this.#root, replicaId).cacheLimitFile, limit, { mode: 0o600 }).catch(() => {});
   }
 
   #monitor(

@@ -30,6 +30,11 @@ export class ReplicaFolder {
     return join(this.path, 'stop');
   }
 
+  /** The limit of the shared folder that the supervisor enforces, in place of the one at its start. */
+  get cacheLimitFile(): string {
+    return join(this.path, 'cache_limit');
+  }
+
   get noteFile(): string {
     return join(this.path, 'note.json');
   }

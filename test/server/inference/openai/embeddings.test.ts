@@ -180,7 +180,6 @@ describe('options', () => {
     [{ endianness: 'big' }, 'unsupported_value', 'endianness'],
     [{ priority: 1 }, 'unsupported_value', 'priority'],
     [{ input_type: 'search_query' }, 'unsupported_value', 'input_type'],
-    [{ messages: [] }, 'unsupported_value', 'messages'],
     [{ cache_salt: 'a/b' }, 'invalid_value', 'cache_salt'],
     [{ request_id: 'ü' }, 'invalid_value', 'request_id'],
     [{ model: 5 }, 'invalid_type', 'model'],
@@ -190,6 +189,35 @@ describe('options', () => {
 
   test('token ids need no special tokens', async () => {
     expect((await send({ input: [1, 2], add_special_tokens: false })).status).toBe(200);
+  });
+});
+
+describe('a conversation', () => {
+  const messages = [{ role: 'user', content: 'Hi' }];
+  const render = (fields: object) => post(app, '/tokenize', { messages, ...fields });
+
+  test.each<[name: string, fields: object]>([
+    ['is one input', {}],
+    ['with the start of an answer', { add_generation_prompt: true }],
+    ['with special tokens', { add_special_tokens: true }],
+  ])('%s', async (_name, fields) => {
+    const { tokens } = (await render({ add_generation_prompt: false, ...fields })).json;
+    const reply = await post(app, PATH, { messages, ...fields });
+    expect(reply.status).toBe(200);
+    expect(pooling.requests.map(({ inputs }) => inputs)).toEqual([[tokens]]);
+    expect(reply.json.data).toHaveLength(1);
+    expect(reply.json.usage.prompt_tokens).toBe(tokens.length);
+  });
+
+  test.each<[fields: object, code: string, param: string]>([
+    [{ messages: [] }, 'invalid_value', 'messages'],
+    [{ messages, input: 'a' }, 'invalid_value', 'input'],
+    [{ messages, prompt_name: 'query' }, 'invalid_value', 'prompt_name'],
+    [{ messages, chat_template: 'x' }, 'unsupported_value', 'chat_template'],
+    [{ messages: [{ role: 'user', content: 'x'.repeat(600) }] }, 'context_length_exceeded', 'messages'],
+    [{ messages: [{ role: 'user' }] }, 'missing_required_parameter', 'messages[0].content'],
+  ])('refuses %j', async (fields, code, param) => {
+    expect(errorOf(await post(app, PATH, fields))).toMatchObject({ status: 400, code, param });
   });
 });
 

@@ -309,6 +309,17 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(running().map((spec) => spec.id)).toEqual([fresh.id]);
     });
 
+    on('a replica knows the largest limit of the versions that share the prefix cache on the disk', async () => {
+      await open();
+      const { id } = await start({ runtime: { prefix_cache_disk_mb: 640 } });
+      h.driver.answers = () => false;
+      await settleAfter(id, h.store.createVersion(h.actor, id, { runtime: { prefix_cache_disk_mb: 64 } }));
+      expect(running().map(({ cache }) => [cache?.maxMb, cache?.sharedMb])).toEqual([
+        [640, 640],
+        [64, 640],
+      ]);
+    });
+
     on('drains for at most the grace period', async () => {
       await open();
       const { id } = await start({ grace_s: 5 });

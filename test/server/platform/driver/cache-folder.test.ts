@@ -30,6 +30,7 @@ const folderOf = (name: string): string => join(dataDir, 'caches', name);
 const cacheOf = (name: string): NonNullable<ReplicaSpec['cache']> => ({
   folder: folderOf(name),
   maxMb: 64,
+  sharedMb: 64,
   maxReplicas: 2,
 });
 
@@ -69,7 +70,7 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
   const spec = newSpec({
     startCommand: null,
     runtimeArgs: ['demo'],
-    cache: { folder: '/data/cache', maxMb: 64, maxReplicas: 2 },
+    cache: { folder: '/data/cache', maxMb: 64, sharedMb: 128, maxReplicas: 2 },
   });
   const flagsAt = (level: 'L2' | 'L0', cache: string | undefined, command: string | null = null): string[] => {
     const address = { type: 'tcp', host: '127.0.0.1', port: 8000 } as const;
@@ -164,7 +165,7 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
   });
 
   test('a replica that fills the folder beyond its limit is stopped, and the folder is removed', async () => {
-    const cache = { folder: folderOf('dep_a'), maxMb: 1, maxReplicas: 2 };
+    const cache = { folder: folderOf('dep_a'), maxMb: 1, sharedMb: 1, maxReplicas: 2 };
     // More than twice the limit and 1 GiB. It is reserved, not written.
     const fill = 'echo begun; fallocate -l 1100M /platform/cache/large; sleep 1000';
     const spec = newSpec({ startCommand: fill, cache });
@@ -176,5 +177,41 @@ test('the built-in runtime gets the folder and its limit, a start script gets no
     while (existsSync(cache.folder)) await new Promise((resolve) => setTimeout(resolve, 20));
     // The next replica has an empty one.
     expect(await run('ls -A /platform/cache', cache)).toEqual(['Ended with exit code 0']);
+  });
+
+  test('a replica may start with more than its limit, which an earlier one left, but may not add to it', async () => {
+    const large = { maxMb: 200, sharedMb: 200, maxReplicas: 2 };
+    const small = { maxMb: 1, sharedMb: 1, maxReplicas: 2 };
+    const fill = 'fallocate -l 1100M /platform/cache/large';
+    for (const name of ['dep_a', 'dep_b']) await run(fill, { ...large, folder: folderOf(name) });
+    const keeping = await start('true', { ...small, folder: folderOf('dep_a') });
+    const adding = newSpec({
+      startCommand: `sleep 2; fallocate -l 100M /platform/cache/more; sleep 1000`,
+      cache: { ...small, folder: folderOf('dep_b') },
+    });
+    await driver.ensure(adding);
+    expect(await listener.next(adding, 'exited')).toMatchObject({ cause: 'disk_quota_exceeded' });
+    // It was measured before the other one.
+    expect(await driver.list()).toEqual([keeping.id]);
+  });
+
+  test('versions with different limits share the folder up to the larger one', async () => {
+    const small = { folder: folderOf('dep_a'), maxMb: 1, sharedMb: 1, maxReplicas: 2 };
+    const first = await start('true', small);
+    const { reference } = await driver.ensure(first);
+    // Another version starts, with a larger limit. The service starts again, and the version gets a replica more.
+    await close();
+    await open();
+    expect(await driver.adopt(reference, first)).toBeDefined();
+    const second = await start('true', { ...small, maxMb: 200, sharedMb: 200 });
+    const third = await start('fallocate -l 1100M /platform/cache/large', { ...small, sharedMb: 200 });
+    // Measured later than the others.
+    const alone = newSpec({
+      startCommand: 'fallocate -l 1100M /platform/cache/large; sleep 1000',
+      cache: { ...small, folder: folderOf('dep_b') },
+    });
+    await driver.ensure(alone);
+    expect(await listener.next(alone, 'exited')).toMatchObject({ cause: 'disk_quota_exceeded' });
+    expect((await driver.list()).sort()).toEqual([first.id, second.id, third.id].sort());
   });
 });

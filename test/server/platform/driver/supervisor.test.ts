@@ -198,8 +198,7 @@ test('output that another program writes without an end does not delay the end o
   const output = `/proc/${readFileSync(join(root, 'pid'), 'utf8').trim()}/fd/1`;
   // A large pipe, so that it never is empty.
   const flood = `import fcntl, os\nfd = os.open("${output}", os.O_WRONLY)\nfcntl.fcntl(fd, 1031, ${2 ** 20})\nwhile True: os.write(fd, b"x" * 65536 + b"\\n")`;
-  for (let n = 0; n < 4; n++)
-    writers.push(spawn('/usr/bin/env', ['python3', '-c', flood], { stdio: 'ignore' }));
+  for (let n = 0; n < 4; n++) writers.push(spawn('/usr/bin/env', ['python3', '-c', flood], { stdio: 'ignore' }));
   // Now the pipe is always full.
   await until(() => existsSync(folder.spool) && spools().length > 1);
   writeFileSync(join(root, 'go'), '');

@@ -6,7 +6,7 @@ import { describeProblem } from '../../api/describe';
 import { useAction, usePages, useResource } from '../../api/resource';
 import { isMoving } from '../../format/states';
 import { neutralise } from '../../format/neutral';
-import { t } from '../../i18n';
+import { serviceText, t } from '../../i18n';
 import { LogView } from '../../logs';
 import { navigate } from '../../router/location';
 import { withQuery } from '../../router/match';
@@ -51,7 +51,7 @@ export function ContainerPage({ id }: { id: string }) {
           <div class="stack">
             {shown.reason !== null && (
               <Banner {...bannerOf(shown.state)}>
-                <span class="isolate">{neutralise(shown.reason)}</span>
+                <span class="isolate">{neutralise(serviceText(shown.reason))}</span>
               </Banner>
             )}
             <div class="split">

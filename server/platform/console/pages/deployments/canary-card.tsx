@@ -4,7 +4,7 @@ import { mayChange } from '../../app/rights';
 import { call } from '../../api/client';
 import { useAction, useResource } from '../../api/resource';
 import { neutralise } from '../../format/neutral';
-import { t } from '../../i18n';
+import { serviceText, t } from '../../i18n';
 import { Button } from '../../ui/button';
 import { Card, Facts } from '../../ui/page';
 import { ProblemBanner } from '../../ui/state';
@@ -41,7 +41,10 @@ export function CanaryCard({ of: deployment }: { of: Deployment }) {
         <Facts
           of={[
             [t('field.state'), t(`canary.state.${data.state}`)],
-            data.reason !== null && [t('canary.reason'), <span class="isolate">{neutralise(data.reason)}</span>],
+            data.reason !== null && [
+              t('canary.reason'),
+              <span class="isolate">{neutralise(serviceText(data.reason))}</span>,
+            ],
             [t('canary.share'), `${data.percent} %`],
             data.header !== null && [t('canary.header'), <code>{neutralise(data.header)}</code>],
             data.keys.length > 0 && [t('nav.keys'), <code>{data.keys.join(', ')}</code>],

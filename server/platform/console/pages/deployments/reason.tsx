@@ -1,6 +1,6 @@
 import type { Reason } from '../../../api/objects';
 import { neutralise } from '../../format/neutral';
-import { t } from '../../i18n';
+import { serviceText, t } from '../../i18n';
 import { Banner } from '../../ui/state';
 
 const SHOWN_LINES = 40;
@@ -38,7 +38,7 @@ export function ReasonView({
           )}
         </p>
         <p class="isolate soft">
-          {neutralise(of.message)}
+          {neutralise(serviceText(of.message))}
           {of.exit_code !== null && ` · ${t('reason.exitCode', { code: of.exit_code })}`}
         </p>
         {logsHref !== undefined && (

@@ -3,7 +3,7 @@ import type { MadeWebhook, Webhook, WebhookDelivery } from '../../../api/objects
 import { call } from '../../api/client';
 import { useAction, usePages } from '../../api/resource';
 import { neutralise } from '../../format/neutral';
-import { t } from '../../i18n';
+import { serviceText, t } from '../../i18n';
 import { RotateDialog } from '../../keys/rotate-dialog';
 import { StateBadge } from '../../ui/badge';
 import { Button } from '../../ui/button';
@@ -173,7 +173,7 @@ function Health({
   return (
     <div>
       {isFailing ? <span class="badge badge-warn">{t('webhooks.failing')}</span> : <StateBadge state={state} />}
-      {reason !== null && <span class="table-sub isolate">{neutralise(reason)}</span>}
+      {reason !== null && <span class="table-sub isolate">{neutralise(serviceText(reason))}</span>}
       {isFailing && (
         <span class="table-sub">
           {t('webhooks.failingSince')} <Ago time={since} />

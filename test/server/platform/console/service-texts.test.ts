@@ -1,0 +1,85 @@
+/** The texts of the service on Chinese pages. They come from the code that writes them. */
+import { translateServiceText } from '../../../../server/platform/console/i18n/zh-cn-service';
+import { CanaryMeter } from '../../../../server/platform/canary/canary-rule';
+import { lastingFailure } from '../../../../server/platform/driver/process/health';
+import { checkListeners } from '../../../../server/platform/driver/process/listeners';
+import { explainExit, networkHint } from '../../../../server/platform/driver/process/exit-text';
+import type { ReplicaExit } from '../../../../server/platform/driver/process/replica-folder';
+
+const EXIT: ReplicaExit = {
+  exitCode: null,
+  signal: null,
+  wasStopped: false,
+  wasKilled: false,
+  memory: undefined,
+  disk: undefined,
+};
+
+/** What is left of English: names of variables, addresses, flags and abbreviations do not count. */
+function englishIn(text: string): string[] {
+  return (text.match(/(?<![\w/.:-])[a-z]{2,}(?![\w/:-])/g) ?? []).filter((word) => !['home', 'token'].includes(word));
+}
+
+function exitText(exit: Partial<ReplicaExit> | undefined, lines: string[] = []): string {
+  return explainExit('rep_1', 'L2', exit && { ...EXIT, ...exit }, lines).message;
+}
+
+test.each([
+  exitText(undefined),
+  exitText({ wasStopped: true }),
+  exitText({ wasStopped: true, wasKilled: true }),
+  exitText({ exitCode: 0 }),
+  exitText({ exitCode: 1 }),
+  exitText({ signal: 'SIGSEGV' }),
+  exitText({ signal: 'SIGKILL' }),
+  exitText({ signal: 'SIGKILL', memory: 'enough' }),
+  exitText({ signal: 'SIGKILL', memory: 'cgroup' }),
+  exitText({ signal: 'SIGKILL', memory: 'watch' }),
+  ...(['bytes', 'entries', 'cache', 'hidden'] as const).map((disk) => exitText({ signal: 'SIGKILL', disk })),
+  exitText({ exitCode: 1 }, ['CUDA out of memory']),
+  exitText({ exitCode: 1 }, ['std::bad_alloc']),
+  exitText({ exitCode: 1 }, ['ENOSPC: no space left on device']),
+  exitText({ exitCode: 1 }, ['getaddrinfo EAI_AGAIN example.com']),
+  networkHint('Network is unreachable', 'L2') ?? '',
+  ...(['L0', 'L1', 'L2'] as const).flatMap((level) =>
+    [
+      [],
+      [{ address: '127.0.0.1', port: 80, inode: '1' }],
+      [
+        { address: '0.0.0.0', port: 3000, inode: '1' },
+        { address: '0.0.0.0', port: 3001, inode: '2' },
+      ],
+    ].map((listeners) => checkListeners(listeners, level, '127.0.0.9', 80)?.message ?? ''),
+  ),
+  lastingFailure({ status: 404, message: '/health returned 404' })?.message ?? '',
+  canaryErrors(),
+  'was not ready within 600 s',
+  'no process was started within 600 s',
+  'failed its health checks for 60 s',
+  'needs 1 free GPU of type NVIDIA H100, 0 available',
+  'needs 2 free GPUs, 1 available',
+  'needs 4096 MiB of memory, 512 MiB available',
+  "needs 2 GPUs, 1 GPU left of the owner's quota of 4 GPUs",
+  "needs 4096 MiB of memory, 512 MiB of memory left of the owner's quota of 8192 MiB of memory",
+  'input0: the data no longer exists',
+  'it ended while the service was not running',
+])('%s', (text) => {
+  const shown = translateServiceText(text);
+  expect(shown).toMatch(/\p{Script=Han}/u);
+  // The name of a GPU, a flag or an address stays.
+  expect(englishIn(shown)).toEqual([]);
+});
+
+test('a refused flag and a text of a program stay as they are', () => {
+  expect(translateServiceText(exitText({ exitCode: 2 }, ['error: --max-model-len: expected a number, got 1G']))).toBe(
+    '以退出码 2 结束：--max-model-len: expected a number, got 1G',
+  );
+  for (const text of ['', 'toString', 'Ended with exit code 1 and more', 'the script says Stopped'])
+    expect(translateServiceText(text)).toBe(text);
+});
+
+function canaryErrors(): string {
+  const meter = new CanaryMeter();
+  for (let i = 0; i < 100; i++) meter.record('canary', { isError: true });
+  return meter.verdict ?? '';
+}

@@ -1,0 +1,51 @@
+/** What several rows of the family table have in common. */
+import type { ExpertTensors, ModelFeatures, SpecChanges } from './family';
+import type { JsonReader } from './json-file';
+
+export const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
+
+/** Norms before attention and the MLP and after each. */
+export const SANDWICH: Pick<SpecChanges, 'norms'> = {
+  norms: { input: true, attentionOut: true, mlp: true, mlpOut: true, isOfSum: false },
+};
+/** Norms of the results of attention and the MLP only. */
+export const AFTER_ONLY: Pick<SpecChanges, 'norms'> = {
+  norms: { input: false, attentionOut: true, mlp: false, mlpOut: true, isOfSum: false },
+};
+export const QWEN_EXPERTS: ExpertTensors = {
+  router: 'mlp.gate',
+  each: { gate: 'mlp.experts.*.gate_proj', up: 'mlp.experts.*.up_proj', down: 'mlp.experts.*.down_proj' },
+};
+
+export function llamaBiases(config: JsonReader): ModelFeatures {
+  return { ...attentionBias(config), mlpBias: config.boolean('mlp_bias', false) };
+}
+
+export function attentionBias(config: JsonReader): ModelFeatures {
+  const hasBias = config.boolean('attention_bias', false);
+  return { qkvBias: hasBias, outputBias: hasBias, mlpBias: false };
+}
+
+/** null means no cap. */
+export function softCap(config: JsonReader, key: string, fallback: number): number {
+  if (config.isNull(key)) return 0;
+  return config.raw(key) === undefined && fallback === 0 ? 0 : config.positiveNumber(key, fallback);
+}
+
+export function gemma(config: JsonReader, hiddenSize: number): SpecChanges {
+  return {
+    ...SANDWICH,
+    embeddingScale: Math.sqrt(hiddenSize),
+    attentionScale: 1 / Math.sqrt(config.positiveNumber('query_pre_attn_scalar', 256)),
+    normOffset: 1,
+  };
+}
+
+export function granite(config: JsonReader): SpecChanges {
+  return {
+    embeddingScale: config.positiveNumber('embedding_multiplier', 1),
+    residualScale: config.positiveNumber('residual_multiplier', 1),
+    attentionScale: config.positiveNumber('attention_multiplier', 1),
+    logitScale: 1 / config.positiveNumber('logits_scaling', 1),
+  };
+}
