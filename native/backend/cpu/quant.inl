@@ -153,7 +153,7 @@ template <int kBits, bool kHasTable, int index>
 [[gnu::always_inline]] inline IntVec load_numbers(const char* pair, const QuantType& type) {
   if constexpr (kBits == 8) return ivec_load(pair + 64 * index);
   IntVec codes = index == 0 ? ivec_low_nibbles(ivec_load(pair)) : ivec_high_nibbles(ivec_load(pair));
-  if constexpr (kBits > 4) codes = ivec_add_high_bits<kBits - 4, index>(codes, pair + 64);
+  if constexpr (kBits > 4 && kBits < 8) codes = ivec_add_high_bits<kBits - 4, index>(codes, pair + 64);
   return kHasTable ? ivec_look_up(codes, type.table) : codes;
 }
 
