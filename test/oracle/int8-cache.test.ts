@@ -10,7 +10,7 @@ const INT8: EngineOptions = { kvCacheDtype: 'int8' };
  * More than bf16 may cost (architecture, contract 4): a code rounds a value by up to a 254th of the largest one of its
  * head, and random models feel it most.
  */
-const INT8_TOLERANCE = { worst: 0.4, mean: 0.05 };
+const INT8_TOLERANCE = { worst: 0.5, mean: 0.05 };
 const cases = listCases(path.join(__dirname, 'fixtures'));
 /** Without mixtures: a rounded key can change which experts a token takes, and then everything after it. */
 const COMPARED = cases.filter(({ golden }) => !golden.features.some((feature) => feature.includes('experts')));

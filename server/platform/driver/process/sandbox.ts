@@ -23,7 +23,7 @@ export function findSandbox(): string | undefined {
 
 /**
  * Starts a supervisor as a detached process. Resolves once its workload is running.
- * @param onEnd Called when the supervisor ends.
+ * @param onEnd Called when a supervisor that has started its workload ends.
  * @param signal Kills the supervisor while it starts. A failed start rejects after the supervisor's end.
  * @throws Error with the supervisor's message
  */
@@ -39,7 +39,6 @@ export async function launch(
   const failed = new Promise<never>((_resolve, reject) =>
     child.once('error', (error) => reject(new Error(`cannot start ${program}: ${error.message}`))),
   );
-  child.once('exit', onEnd);
   child.stdin.on('error', () => {});
   child.stdin.end(encode(input));
   const kill = (): void => void child.kill('SIGKILL');
@@ -53,7 +52,7 @@ export async function launch(
   if (!isStarted) await ended;
   signal.removeEventListener('abort', kill);
   child.unref();
-  if (isStarted) return;
+  if (isStarted) return void ended.then(onEnd);
   if (signal.aborted) throw new Error('the start was ended');
   throw new Error(
     output.startsWith('error ') ? output.slice('error '.length) : 'the supervisor ended without a result',
