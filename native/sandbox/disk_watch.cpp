@@ -31,6 +31,10 @@ constexpr int kMaxHidden = 2;
 DiskWatch::DiskWatch(const Spec& spec) : spec_(spec) {}
 
 void DiskWatch::start() {
+  if (spec_.cache_bytes > 0) {
+    Budget budget{spec_.disk_entries};
+    cache_leftover_ = folder_bytes(spec_.cache, budget);
+  }
   if (spec_.disk_bytes == 0) return;
   Budget budget{spec_.disk_entries};
   const DiskUsage usage = measure_disk(spec_.home, spec_.cache, spec_.inner_home(), owner(), {}, budget);
@@ -44,10 +48,6 @@ void DiskWatch::start() {
 }
 
 void DiskWatch::run(pid_t supervisor) {
-  if (spec_.cache_bytes > 0) {
-    Budget budget{spec_.disk_entries};
-    cache_leftover_ = folder_bytes(spec_.cache, budget);
-  }
   while (!is_over()) {
     const auto began = std::chrono::steady_clock::now();
     verdict_ = measure(supervisor);

@@ -13,7 +13,10 @@ class DiskWatch {
  public:
   explicit DiskWatch(const Spec& spec);
 
-  /** Measures the home before the workload starts. @throws std::runtime_error when it is too large to be measured. */
+  /**
+   * Measures the home and the cache before the workload starts. @throws std::runtime_error when the home is too large
+   * to be measured.
+   */
   void start();
 
   /** Measures what the descendants of `supervisor` add to the home, until they exceed a limit. Runs in a thread. */
