@@ -356,7 +356,7 @@ CASES = [
                 "position_embedding_type": "rope", "embedding_multiplier": 1.5, "residual_multiplier": 0.8,
                 "attention_multiplier": 0.3, "logits_scaling": 0.7}),
     # Decoders that differ from those above in names and switches.
-    row("gemma-f16", "gemma", ["gqa"], model_type="gemma", dtype="f16", hidden=36, heads=3, kv=1, head_dim=16, inner=52, vocab=263, tied=True,
+    row("gemma-f16", "gemma", [], model_type="gemma", dtype="f16", hidden=36, heads=3, kv=1, head_dim=16, inner=52, vocab=263, tied=True,
         config={"hidden_act": "gelu"}),
     row("vaultgemma-f16", "vaultgemma", ["gqa"], model_type="vaultgemma", dtype="f16", hidden=36, kv=2, head_dim=16, inner=52, vocab=263, tied=True,
         config={"hidden_act": DROP, "sliding_window": 23, "query_pre_attn_scalar": 30, "attn_logit_softcapping": 6.0, "final_logit_softcapping": 8.0}),
