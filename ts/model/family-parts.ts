@@ -1,5 +1,5 @@
 /** What several rows of the family table have in common. */
-import type { ExpertTensors, ModelFeatures, SpecChanges } from './family';
+import type { ExpertTensors, Family, ModelFeatures, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
 
 export const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
@@ -49,3 +49,24 @@ export function granite(config: JsonReader): SpecChanges {
     logitScale: 1 / config.positiveNumber('logits_scaling', 1),
   };
 }
+
+/** GLM-4, with norms before attention and the MLP alone or with norms after them too. */
+export const GLM: Pick<Family, 'defaults' | 'features'> = {
+  defaults: {
+    numLayers: 40,
+    vocabSize: 151552,
+    intermediateSize: 13696,
+    numKvHeads: 2,
+    headDim: 128,
+    rmsNormEps: 0.00000015625,
+    maxPositionEmbeddings: 131072,
+    partialRotaryFactor: 0.5,
+    eosTokenId: [151329, 151336, 151338],
+  },
+  features: (config) => ({
+    ...NO_BIASES,
+    qkvBias: config.boolean('attention_bias', true),
+    isGateUpFused: true,
+    isRopeInterleaved: true,
+  }),
+};

@@ -6,6 +6,7 @@ import {
   AFTER_ONLY,
   attentionBias,
   gemma,
+  GLM,
   granite,
   llamaBiases,
   NO_BIASES,
@@ -110,23 +111,7 @@ export const OTHER_DECODERS: readonly Family[] = [
   {
     modelType: 'glm',
     architecture: 'GlmForCausalLM',
-    defaults: {
-      numLayers: 40,
-      vocabSize: 151552,
-      intermediateSize: 13696,
-      numKvHeads: 2,
-      headDim: 128,
-      rmsNormEps: 0.00000015625,
-      maxPositionEmbeddings: 131072,
-      partialRotaryFactor: 0.5,
-      eosTokenId: [151329, 151336, 151338],
-    },
-    features: (config) => ({
-      ...NO_BIASES,
-      qkvBias: config.boolean('attention_bias', true),
-      isGateUpFused: true,
-      isRopeInterleaved: true,
-    }),
+    ...GLM,
     attention: (_config, numLayers) => everyLayer(0, numLayers),
   },
   {
