@@ -18,17 +18,21 @@ LAYER_TYPES = ["sliding_attention", "full_attention"]
 PLAIN_ROPES = [None, None, "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
-def random_cases(seed, count, families=None):
-    """Takes each family once before it takes one again."""
-    draw = Draw(seed)
-    unknown = set(families or []) - set(FAMILIES)
+def draw_families(draw, table, count, wanted=None):
+    """Returns `count` names of the table. Takes each one once before it takes one again."""
+    unknown = set(wanted or []) - set(table)
     assert not unknown, f"unknown families: {unknown}"
     order = []
     while len(order) < count:
-        names = list(families or FAMILIES)
+        names = list(wanted or table)
         draw.shuffle(names)
         order += names
-    return [random_case(draw, name, i) for i, name in enumerate(order[:count])]
+    return order[:count]
+
+
+def random_cases(seed, count, families=None):
+    draw = Draw(seed)
+    return [random_case(draw, name, i) for i, name in enumerate(draw_families(draw, FAMILIES, count, families))]
 
 
 class Draw(random.Random):

@@ -3,7 +3,7 @@ writes them; `FAMILIES` has one function for each kind of model, and returns the
 """
 
 from embedding_cases import SHARED, row
-from random_cases import ACTIVATIONS, EXPERT_INNER, INNER, Draw
+from random_cases import ACTIVATIONS, EXPERT_INNER, INNER, Draw, draw_families
 
 ENCODER_HEAD_DIMS = [8, 10, 14, 16, 20, 24, 32, 40, 64]
 HEAD_DIMS = [8, 16, 24, 32, 64, 80]
@@ -20,16 +20,8 @@ SCORE_ACTIVATIONS = [
 
 
 def random_cases(seed, count, families=None):
-    """Takes each family once before it takes one again."""
     draw = Draw(seed)
-    unknown = set(families or []) - set(FAMILIES)
-    assert not unknown, f"unknown families: {unknown}"
-    order = []
-    while len(order) < count:
-        names = list(families or FAMILIES)
-        draw.shuffle(names)
-        order += names
-    return [FAMILIES[name](draw, f"random-{i:02d}-{name}") for i, name in enumerate(order[:count])]
+    return [FAMILIES[name](draw, f"random-{i:02d}-{name}") for i, name in enumerate(draw_families(draw, FAMILIES, count, families))]
 
 
 def embedder(draw, name, base, tokenizer, config, may_lack_modules=True):
