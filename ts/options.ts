@@ -74,7 +74,7 @@ export interface EngineOptions {
   /**
    * Data type of the KV cache. `'auto'` is the type that the backend computes in. `'int8'` (CPU only) and `'fp8'` (CUDA
    * only) hold about twice as many tokens as bf16 with less precision: a code of 8 bits per value, and a scale per
-   * token and KV head. Long contexts are generated faster. CUDA supports only `'auto'` and `'fp8'`. Default: `'auto'`.
+   * token and KV head. CUDA supports only `'auto'` and `'fp8'`. Default: `'auto'`.
    */
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels. Default: `'auto'`, the best that this machine supports. */
