@@ -8,7 +8,8 @@ import { listCases, nativeTolerance } from './golden';
 const INT8: EngineOptions = { kvCacheDtype: 'int8' };
 /**
  * More than bf16 may cost (architecture, contract 4): a code rounds a value by up to a 254th of the largest one of its
- * head, and random models feel it most.
+ * head, and random models feel it most. The worst value of one model also depends on how the processor rounds bf16, so
+ * the bound of `worst` is added to the one without the cache. The mean hardly depends on the processor.
  */
 const INT8_TOLERANCE = { worst: 0.5, mean: 0.05 };
 const cases = listCases(path.join(__dirname, 'fixtures'));
@@ -51,7 +52,7 @@ describe('a KV cache in 8 bits', () => {
     '%s agrees with transformers',
     async (_, entry) => {
       const { worst, mean } = nativeTolerance(entry.golden);
-      const tolerance = { worst: Math.max(worst, INT8_TOLERANCE.worst), mean: Math.max(mean, INT8_TOLERANCE.mean) };
+      const tolerance = { worst: worst + INT8_TOLERANCE.worst, mean: Math.max(mean, INT8_TOLERANCE.mean) };
       const report = await compareCase(entry, 'native', INT8, tolerance);
       expect(report.failures).toEqual([]);
     },
