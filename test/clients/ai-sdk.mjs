@@ -1,4 +1,4 @@
-// The Vercel AI SDK with its provider for compatible servers. Run it in the folder where both are installed.
+// The Vercel AI SDK with its providers for compatible servers and for OpenAI. Run it where all are installed.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -8,6 +8,7 @@ const require = createRequire(`${process.cwd()}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText, tool } = await load('ai');
 const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
+const { createOpenAI } = await load('@ai-sdk/openai');
 const { z } = await load('zod');
 
 const make = (apiKey, model = 'demo') =>
@@ -60,6 +61,20 @@ await run(`ai ${require('ai/package.json').version}`, {
       maxRetries: 0,
     });
     assert.match(await result.text, /21/);
+  },
+  "tools, streamed to OpenAI's provider": async () => {
+    const { steps } = streamText({
+      model: createOpenAI({ baseURL, apiKey: keys.good }).chat('demo'),
+      prompt: 'What is the weather in Paris?',
+      temperature: 0,
+      tools,
+      stopWhen: stepCountIs(3),
+      maxRetries: 0,
+    });
+    assert.deepEqual(
+      (await steps).map(({ content }) => content.map(({ type }) => type)),
+      [['tool-call', 'tool-result'], ['text']],
+    );
   },
   'tools, required': async () => {
     const { toolCalls } = await ask({

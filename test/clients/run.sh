@@ -11,10 +11,11 @@ if ! "$python" -c 'import openai, litellm, langchain_openai' 2>/dev/null; then
   python3 -m venv "$dir/venv"
   "$dir/venv/bin/pip" install --quiet --no-compile -r test/clients/requirements.txt
 fi
-if [ ! -d "$dir/ai-sdk/node_modules/ai" ]; then
+if [ ! -d "$dir/ai-sdk/node_modules/@ai-sdk/openai" ]; then
   mkdir -p "$dir/ai-sdk"
   echo '{ "private": true }' > "$dir/ai-sdk/package.json"
-  npm install --prefix "$dir/ai-sdk" --no-audit --no-fund --silent ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
+  npm install --prefix "$dir/ai-sdk" --no-audit --no-fund --silent ai@7.0.173 @ai-sdk/openai@4.0.118 \
+    @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
 fi
 if [ ! -d "$dir/agents/node_modules/@openai/agents" ]; then
   mkdir -p "$dir/agents"

@@ -25,6 +25,10 @@ function checkContent({ role, content }: WireMessage, index: number): void {
   if (content === undefined && role !== 'assistant') throw missing(param);
   if (!Array.isArray(content)) return;
   content.forEach((part, i) => {
+    if (part.type === 'refusal' && role === 'assistant') {
+      if (part.refusal === undefined) throw missing(`${param}[${i}].refusal`);
+      return;
+    }
     if (part.type !== 'text')
       throw new ApiError(
         'unsupported_value',
@@ -57,7 +61,7 @@ export function toMessage(message: WireMessage): ChatMessage {
     content:
       typeof content === 'string'
         ? content
-        : content?.map((part) => ({ type: 'text' as const, text: part.text ?? '' })),
+        : content?.map((part) => ({ type: 'text' as const, text: part.text ?? part.refusal ?? '' })),
     name,
     toolCalls: calls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
     toolCallId,

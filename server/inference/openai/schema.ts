@@ -55,7 +55,7 @@ const message = object(
   {
     role: oneOf('system', 'developer', 'user', 'assistant', 'tool', 'function'),
     content: stringOr(
-      array(object({ type: string, text: string }, ['type']), {
+      array(object({ type: string, text: string, refusal: string }, ['type']), {
         maxItems: MAX_CONTENT_PARTS,
         description: 'a string or an array of text parts',
       }),

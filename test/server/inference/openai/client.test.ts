@@ -89,6 +89,49 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     expect([second.finish_reason, second.message.content]).toEqual(['stop', 'It is 21 degrees in Bern.']);
   });
 
+  test('reads the refusals of earlier answers', async () => {
+    const send = (content: OpenAI.ChatCompletionAssistantMessageParam['content']) =>
+      client.chat.completions.create({
+        model: 'tiny',
+        messages: [
+          { role: 'user', content: 'Hi' },
+          { role: 'assistant', content },
+          { role: 'user', content: 'Why?' },
+        ],
+      });
+    await send([{ type: 'refusal', refusal: 'I cannot do that.' }]);
+    await send('I cannot do that.');
+    const [parts, text] = fake.requests.map(({ promptTokenIds }) => [...promptTokenIds]);
+    expect(parts).toEqual(text);
+    await expect(send([{ type: 'refusal' } as never])).rejects.toMatchObject({
+      status: 400,
+      param: 'messages[1].content[0].refusal',
+    });
+  });
+
+  test('a streamed tool call has no empty text before it', async () => {
+    fake.answer = () => ({
+      text: '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>',
+    });
+    const deltasOf = async (sent: object) => {
+      const stream = await client.chat.completions.create({
+        model: 'tiny',
+        messages: [{ role: 'user', content: 'What is the weather in Bern?' }],
+        stream: true,
+        ...sent,
+      });
+      const deltas: OpenAI.ChatCompletionChunk.Choice.Delta[] = [];
+      for await (const chunk of stream) deltas.push(chunk.choices[0].delta);
+      return deltas;
+    };
+    const [first, second, ...rest] = await deltasOf({ tools });
+    expect(first).toEqual({ role: 'assistant', content: null });
+    expect(second.tool_calls![0]).toMatchObject({ index: 0, type: 'function', function: { name: 'get_weather' } });
+    expect(rest.some((delta) => 'content' in delta)).toBe(false);
+    for (const sent of [{}, { tools: [] }, { tools, tool_choice: 'none' }])
+      expect((await deltasOf(sent))[0]).toEqual({ role: 'assistant', content: '' });
+  });
+
   test.each(['required', { type: 'function', function: { name: 'get_weather' } }] as const)(
     'forces a call: %j',
     async (choice) => {
