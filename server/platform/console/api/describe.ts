@@ -1,7 +1,7 @@
-import { lookUp, t } from '../i18n';
+import { lookUp, serviceText, t } from '../i18n';
 import { type ApiProblem, detailOf } from './problem';
 
-/** The translated title of a problem and the detail from the service. */
+/** The title of a problem and the detail from the service, in the language of the page. */
 export function describeProblem(problem: ApiProblem): { title: string; detail: string } {
   const { code, status, message, retryAfterS } = problem;
   if (status === 0) return { title: t('problem.unreachable'), detail: t('problem.unreachableHint') };
@@ -9,8 +9,8 @@ export function describeProblem(problem: ApiProblem): { title: string; detail: s
   if (status === 429)
     return {
       title: t('problem.tooMany'),
-      detail: retryAfterS === null ? message : t('problem.retryAfter', { n: retryAfterS }),
+      detail: retryAfterS === null ? serviceText(message) : t('problem.retryAfter', { n: retryAfterS }),
     };
   const title = lookUp(`problem.code.${code}`) ?? (status >= 500 ? t('problem.server') : t('problem.refused'));
-  return { title, detail: detailOf(problem) };
+  return { title, detail: serviceText(detailOf(problem)) };
 }

@@ -1,4 +1,5 @@
 import type { Problem } from '../../api/objects';
+import { serviceText } from '../i18n';
 
 /** A refused request, or the reason why the service could not be reached. */
 export class ApiProblem extends Error {
@@ -56,7 +57,8 @@ export function toProblem(error: unknown): ApiProblem {
 
 /** The message for one field, such as `/name` or `/compute/cpu_millis`. */
 export function fieldMessage(problem: ApiProblem | null, pointer: string): string | undefined {
-  return problem?.fields.find((field) => field.pointer === pointer || field.pointer === `/body${pointer}`)?.message;
+  const field = problem?.fields.find((one) => one.pointer === pointer || one.pointer === `/body${pointer}`);
+  return field === undefined ? undefined : serviceText(field.message);
 }
 
 /** Codes whose translated title is complete without a detail. */

@@ -1,3 +1,5 @@
+import { REFUSALS } from './zh-cn-refusals';
+
 /**
  * Translations of texts that the service writes: reasons of failures, and notes in logs. Each pattern covers a whole
  * text. `$1` is a part of it, which is translated too. Unknown texts stay as they are.
@@ -149,6 +151,7 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
     /^Each deployment has a free port on 127\.0\.0\.1\. Start scripts must listen on PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT\. Deployments can access every file and process that the service can access\. Namespaces: (.+)$/s,
     '每个部署在 127.0.0.1 上使用一个空闲端口。启动脚本必须监听 PLATFORM_SERVING_HOST 和 PLATFORM_SERVING_PORT。部署可以访问服务能访问的所有文件和进程。命名空间：$1',
   ],
+  ...REFUSALS,
 ];
 
 /** Translates a text of the service, or returns it as it is. */

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import type { ApiProblem } from '../api/problem';
 import { describeProblem } from '../api/describe';
 import { neutralise } from '../format/neutral';
-import { t } from '../i18n';
+import { serviceText, t } from '../i18n';
 import { Button } from './button';
 import { Icon, type IconName } from './icons';
 
@@ -43,7 +43,7 @@ export function ProblemBanner({ problem, children }: { problem: ApiProblem | nul
         <ul>
           {problem.fields.map((field) => (
             <li key={field.pointer}>
-              <code>{field.pointer}</code> {neutralise(field.message)}
+              <code>{field.pointer}</code> {neutralise(serviceText(field.message))}
             </li>
           ))}
         </ul>

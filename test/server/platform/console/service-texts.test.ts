@@ -1,4 +1,8 @@
 /** The texts of the service on Chinese pages. They come from the code that writes them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { NewOrganization } from '../../../../server/platform/api/objects';
+import { checkValue } from '../../../../server/platform/api/validate';
 import { translateServiceText } from '../../../../server/platform/console/i18n/zh-cn-service';
 import { CanaryMeter } from '../../../../server/platform/canary/canary-rule';
 import { lastingFailure } from '../../../../server/platform/driver/process/health';
@@ -17,7 +21,7 @@ const EXIT: ReplicaExit = {
 
 /** What is left of English: names of variables, addresses, flags and abbreviations do not count. */
 function englishIn(text: string): string[] {
-  return (text.match(/(?<![\w/.:-])[a-z]{2,}(?![\w/:-])/g) ?? []).filter((word) => !['home', 'token'].includes(word));
+  return (text.match(/(?<![\w/.:@-])[a-z]{2,}(?![\w/:@-])/g) ?? []).filter((word) => !['home', 'token'].includes(word));
 }
 
 function exitText(exit: Partial<ReplicaExit> | undefined, lines: string[] = []): string {
@@ -68,6 +72,66 @@ test.each([
   expect(shown).toMatch(/\p{Script=Han}/u);
   // The name of a GPU, a flag or an address stays.
   expect(englishIn(shown)).toEqual([]);
+});
+
+/** The texts of the refusals that have one wording each, from the source. */
+function refusals(): string[] {
+  const folder = join(__dirname, '../../../../server/platform');
+  const sources = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts') && !/^(?:cli|console)\//.test(name))
+    .map((name) => readFileSync(join(folder, name), 'utf8'));
+  const [codes, text] = [
+    'conflict|busy|wrong_state|gone|forbidden|quota_exceeded|not_found|bad_credentials',
+    /'([^']+)'/,
+  ];
+  const pattern = new RegExp(`ServiceError\\(\\s*'(?:${codes})',\\s*${text.source}`, 'g');
+  return sources.flatMap((source) => [...source.matchAll(pattern)].map(([, found]) => found));
+}
+
+test('the source has refusals', () => expect(refusals().length).toBeGreaterThan(60));
+
+test.each([
+  ...new Set(refusals()),
+  'email: an account with this address already exists',
+  'name: another deployment of the owner has the name chat',
+  'slug: expected 1 to 63 lower-case letters, digits and hyphens, without a hyphen at either end',
+  'email: expected an address such as you@example.com',
+  'password: expected 10 to 256 characters',
+  'password: expected something other than the email address',
+  'otp: expected the current six-digit code of your authenticator',
+  'path: expected an existing folder below /data or /models',
+  'compute.gpu_count: got 2 for each of 3 replicas; this machine has 1',
+  'compute.cpu_millis: got 64000; this machine has 2000',
+  'needs 3 deployments, but the quota of the owner is 2 deployments. An administrator can change it',
+  'needs 4 GPUs, but the quota of the owner is 1 GPU. An administrator can change it',
+  'needs 9000 MiB of memory, but the quota of the owner is 100 MiB of memory. An administrator can change it',
+  'this requires the role developer or higher; your role is viewer',
+  'a member with the role admin cannot grant or revoke the role owner',
+  'version 3 is already active',
+  'version 3 is running: wait until it has stopped',
+  'the container is running: stop it first',
+  'the organization has deployments, such as chat: delete them first',
+  'owner: organization org_01 not found',
+  'this key does not exist',
+])('refused: %s', (text) => {
+  const shown = translateServiceText(text);
+  expect(shown).toMatch(/\p{Script=Han}/u);
+  expect(englishIn(shown).filter((word) => !['chat', 'name', 'capstan', 'accounts', 'delete'].includes(word))).toEqual(
+    [],
+  );
+});
+
+test.each([
+  [{ slug: 'lab' }, '/name：缺少此项，应为 1 至 100 个字符的字符串'],
+  [{ slug: 'lab', name: '' }, '/name：应为 1 至 100 个字符的字符串，实际为 0 个字符的字符串'],
+  [
+    { slug: 'My lab', name: 'Lab' },
+    '/slug：应为 1 至 63 个小写字母、数字和连字符，首尾不能是连字符，实际为 6 个字符的字符串',
+  ],
+  [{ slug: 'lab', name: 'Lab', color: 1 }, '/color：未知字段'],
+])('an invalid value: %j', async (value, shown) => {
+  const error = await checkValue(NewOrganization, value).catch((problem: Error) => problem);
+  expect(translateServiceText((error as Error).message)).toBe(shown);
 });
 
 test('a refused flag and a text of a program stay as they are', () => {
