@@ -20,6 +20,8 @@ interface CheckedLine {
   model: string | undefined;
 }
 
+/** Editors and PowerShell of Windows begin a file in UTF-8 with it. */
+const BYTE_ORDER_MARK = Buffer.from('\uFEFF');
 /** A longer name names no model. */
 const MAX_MODEL_LENGTH = 512;
 
@@ -61,8 +63,11 @@ export class InputFile {
     const seen = new Set<string>();
     const models = new Set<string | undefined>();
     let line = 0;
-    for await (const { offset, bytes, isTooLong } of readLines(path, MAX_LINE_BYTES)) {
+    for await (const { offset: start, bytes: whole, isTooLong } of readLines(path, MAX_LINE_BYTES)) {
       line++;
+      const hasMark = start === 0 && whole.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
+      const skipped = hasMark ? BYTE_ORDER_MARK.length : 0;
+      const [offset, bytes] = [start + skipped, whole.subarray(skipped)];
       if (!isTooLong && isBlank(bytes)) continue;
       if (offsets.length >= MAX_LINES) {
         errors.push({ ...fault('too_many_lines', `expected at most ${MAX_LINES} requests, got more`), line: null });

@@ -89,6 +89,13 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
   });
 });
 
+test('reads a file of Windows, with a byte order mark and CRLF', async () => {
+  const client = (await serve()).client();
+  const lines = ['a', 'b'].map((id) => `${JSON.stringify(chatLine(id))}\r`);
+  const done = await until(client, await startBatch(client, [`\uFEFF${lines[0]}`, lines[1], '\r']), 'completed');
+  expect(ids(await readResults(client, done.output_file_id))).toEqual(['a', 'b']);
+});
+
 test('runs completions, and embeddings of a model that has them', async () => {
   const client = (await serve()).client();
   const line = { custom_id: 'a', method: 'POST', url: '/v1/completions', body: { prompt: 'One', max_tokens: 3 } };
