@@ -123,7 +123,7 @@ export const RESPONSE_SCHEMAS = {
               {},
               {
                 role: string,
-                content: string,
+                content: nullable({ type: 'string', description: 'Null with the role, if the model may call tools' }),
                 reasoning_content: string,
                 reasoning: string,
                 tool_calls: list(toolCallDelta, { minItems: 1, maxItems: 1 }),
