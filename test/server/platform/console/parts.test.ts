@@ -1,4 +1,5 @@
 /** Routes, event streams, problems, log lines and drafts, without a browser. */
+import { describeProblem } from '../../../../server/platform/console/api/describe';
 import {
   ApiProblem,
   detailOf,
@@ -7,6 +8,7 @@ import {
   toProblem,
 } from '../../../../server/platform/console/api/problem';
 import { readEvents, SseParser } from '../../../../server/platform/console/api/sse';
+import { setLocale } from '../../../../server/platform/console/i18n';
 import {
   draftOfKey,
   EMPTY_KEY,
@@ -146,6 +148,31 @@ describe('problems', () => {
       said(401, 'bad_credentials', 'wrong email address or password'),
       said(409, 'conflict', 'name: taken'),
     ]).toEqual(['', 'name: taken']);
+  });
+
+  test('are shown in the language of the page', async () => {
+    Object.assign(globalThis, { document: { documentElement: { lang: 'en' } } });
+    const taken = problemOf(
+      409,
+      JSON.stringify({ code: 'conflict', detail: 'name: the owner already has a container with this name' }),
+    );
+    const empty = problemOf(
+      400,
+      JSON.stringify({
+        code: 'invalid_request',
+        detail: '/name: unknown field',
+        errors: [{ pointer: '/name', message: 'unknown field' }],
+      }),
+    );
+    const shown = () => [describeProblem(taken).detail, describeProblem(empty).detail, fieldMessage(empty, '/name')];
+    try {
+      expect(shown()).toEqual([taken.message, '/name: unknown field', 'unknown field']);
+      await setLocale('zh-CN');
+      expect(shown()).toEqual(['所有者已有同名的容器，请使用其他名称', '/name：未知字段', '未知字段']);
+    } finally {
+      await setLocale('en');
+      Reflect.deleteProperty(globalThis, 'document');
+    }
   });
 });
 
