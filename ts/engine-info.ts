@@ -20,7 +20,10 @@ export interface EngineInfo extends NativeEngineInfo {
   numParameters: number;
   /** Number of token ids, from 0. */
   vocabSize: number;
-  /** Token ids that end a completion: the union of `generation_config.json` and `config.json`. */
+  /**
+   * Token ids that end a completion: the union of `generation_config.json`, `config.json` and the EOS token of the
+   * tokenizer.
+   */
   eosTokenIds: number[];
   /** Defaults of `generation_config.json`, overridden by `generationConfigOverrides`. */
   samplingDefaults: SamplingDefaults;

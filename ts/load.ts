@@ -110,11 +110,16 @@ export async function draftMemory(
   return memoryOf(await readWeights(draft.path), { ...options, quantization: draft.quantization }, maxModelLen);
 }
 
-/** Returns the ids that the model's files name, corrected by the special tokens of its format. */
+/**
+ * Returns the ids that the model's files name and that of the tokenizer's EOS token, corrected by the special tokens of
+ * its format. Many chat models name the end of a turn only in the tokenizer's files.
+ */
 async function findEosTokenIds({ config, text, toolCallFormat }: Model): Promise<number[]> {
   const idsOf = async (tokens: readonly string[] = []): Promise<number[]> =>
     (await text.encodeTexts(tokens)).filter(({ length }) => length === 1).map(([id]) => id);
-  const [ends, partEnds] = [await idsOf(toolCallFormat?.turnEnds), await idsOf(toolCallFormat?.partEnds)];
+  const { eosToken } = text.traits;
+  const turnEnds = [...(toolCallFormat?.turnEnds ?? []), ...(eosToken === undefined ? [] : [eosToken])];
+  const [ends, partEnds] = [await idsOf(turnEnds), await idsOf(toolCallFormat?.partEnds)];
   const ids = new Set([...config.eosTokenIds, ...ends]);
   return [...ids].filter((id) => id < config.spec.vocabSize && !partEnds.includes(id));
 }

@@ -289,7 +289,9 @@ def fix_dynamic_base(model, max_model_len):
     """Dynamic NTK and LongRoPE: uses the frequencies that transformers computes for the configured length at every
     position, because cached keys cannot follow frequencies that change with the length."""
     decoder = model.get_decoder()
-    rotary = getattr(decoder, "rotary_emb", None) or decoder.pos_emb
+    rotary = getattr(decoder, "rotary_emb", None) or getattr(decoder, "pos_emb", None)
+    if rotary is None:  # Granite 4 may have no rotation, whatever its parameters
+        return
     assert rotary.rope_type in ("dynamic", "longrope")
     rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](decoder.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates

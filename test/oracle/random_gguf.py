@@ -9,6 +9,7 @@ compares them. Needs the package gguf of LLAMA_CPP.
 """
 
 import argparse
+import json
 import sys
 import traceback
 from pathlib import Path
@@ -116,6 +117,52 @@ def write_files(draw, directory, case, name):
     rewrite(draw, reader, directory / f"{name}.values.gguf", values, 32)
 
 
+# Families whose frequencies of Llama 3 the converter writes, and families to whose norms it adds 1 in the stored type.
+LLAMA3_ROPE = ["llama", "mistral", "mixtral", "smollm3", "exaone4"]
+NORMS_PLUS_1 = ["gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
+# Entries of config.json that a GGUF file cannot state, and the values that llama.cpp takes.
+FIXED = {
+    "apertus": {"hidden_act": "xielu"},
+    "gemma2": {"layer_types": None, "hidden_activation": "gelu_pytorch_tanh"},
+    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh"},
+    "qwen2_moe": {"norm_topk_prob": False},
+    "qwen3_moe": {"norm_topk_prob": True},
+    "qwen3_next": {"norm_topk_prob": True},
+    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4},
+}
+
+
+def why_not(case):
+    """Returns what of a case the files of llama.cpp cannot hold, or None."""
+    golden, config = (json.loads((case / name).read_text()) for name in ("golden.json", "config.json"))
+    config = config.get("text_config", config)
+    family = config["model_type"]
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    fixed = {"hidden_act": "gelu_pytorch_tanh" if "gemma" in family else "silu", **FIXED.get(family, {})}
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    if "gemma" in family:
+        fixed["query_pre_attn_scalar"] = head_dim
+    defaults = {"gemma2": {"query_pre_attn_scalar": 256}, "gemma3_text": {"query_pre_attn_scalar": 256},
+                "qwen3_moe": {"norm_topk_prob": False}, "apertus": {"hidden_act": "xielu"}}.get(family, {})
+    for key, value in fixed.items():
+        if {**fixed, **defaults, **config}[key] != value:
+            return f"{key} {config.get(key)}"
+    if {"full_attention", "sliding_attention"} & set(rope):
+        return "a rotation for each layer type"
+    if kind == "dynamic" and "alpha" not in rope or kind == "longrope" and family != "phi3" or kind == "llama3" and family not in LLAMA3_ROPE:
+        return f"the rotation {kind}"
+    if kind == "yarn" and (rope.get("truncate") is False) != (family == "gpt_oss"):
+        return "YaRN with another rounding"
+    if family == "ministral3" and not rope.get("mscale_all_dim") == rope.get("mscale") == 1:
+        return "YaRN without mscale"
+    if golden["dtype"] != "f32" and family in NORMS_PLUS_1:
+        return "rounded norms"
+    if "head-only" in golden["features"] or "unknown-tensors" in golden["features"]:
+        return "other tensors"
+    return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("llama_cpp", type=Path)
@@ -130,6 +177,9 @@ def main():
     with torch.inference_mode():
         for golden in sorted(args.directory.glob("*/golden.json")):
             case = golden.parent
+            if reason := why_not(case):
+                print(f"{case.name}: not in GGUF: {reason}", flush=True)
+                continue
             try:
                 write_files(draw, args.directory, case, case.name)
                 print(case.name, flush=True)

@@ -6,7 +6,7 @@ import { Engine } from '../../ts';
 import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
 import { GrammarCache } from '../../ts/grammar-cache';
 import { fake } from '../fakes/fake-addon';
-import { tinyModel, tinyTokenizer } from '../fakes/tiny-model';
+import { TINY_CONFIG, TINY_TEMPLATE, tinyModel, tinyTokenizer } from '../fakes/tiny-model';
 
 const modelDir = tinyModel();
 const engines: Engine[] = [];
@@ -595,6 +595,33 @@ describe('load and close', () => {
       samplingDefaults: {},
     });
     expect(onProgress).toHaveBeenCalledWith({ stage: 'load', doneBytes: 1000, totalBytes: 1000 });
+  });
+
+  test.each([
+    ['tokenizer_config.json', {}],
+    [
+      'special_tokens_map.json',
+      {
+        'special_tokens_map.json': { eos_token: { content: '<|im_end|>' } },
+        'tokenizer_config.json': { chat_template: TINY_TEMPLATE },
+      },
+    ],
+  ])('the EOS token of %s ends a completion, although config.json names another', async (_name, files) => {
+    const config = { ...TINY_CONFIG, eos_token_id: 256 };
+    const dir = tinyModel({ 'config.json': config, 'generation_config.json': null, ...files });
+    engines.push(await Engine.load(dir));
+    expect([...fake.loads[0].options.eosTokenIds]).toEqual([256, 258]);
+  });
+
+  test('reads the template of chat_template.json, in which models with images have it', async () => {
+    const dir = tinyModel({
+      'tokenizer_config.json': null,
+      'chat_template.json': { chat_template: '{{ bos_token }}{{ messages[0].content }}' },
+      'special_tokens_map.json': { bos_token: '<|endoftext|>' },
+    });
+    const engine = await Engine.load(dir);
+    engines.push(engine);
+    expect(await engine.renderChat([{ role: 'user', content: 'Hi' }])).toBe('<|endoftext|>Hi');
   });
 
   test('the model defaults apply to fields that a request leaves out, and can be disabled', async () => {

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CapstanError } from '../errors';
-import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
+import { type JsonObject, readJsonFile, readTextFile } from '../model/json-file';
 import { JinjaTemplate } from './jinja';
 import { JSON_DIALECT } from './json-rules';
 import type { TemplateMessage, TemplateTraits } from './messages';
@@ -20,6 +20,9 @@ export interface RenderOptions {
 
 const CONFIG_FILE = 'tokenizer_config.json';
 const TEMPLATE_FILE = 'chat_template.jinja';
+/** Models of text with images had their template here, and older models their special tokens. */
+const PROCESSOR_FILE = 'chat_template.json';
+const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
 const NAMED_TEMPLATES_FOLDER = 'additional_chat_templates';
 /** Matches `+ tool['function']['arguments'] +` without a filter, also at the end of an expression. */
 const JOINED_ARGUMENTS = /\+\s*[\w.'"[\]]*\barguments['"]?\]?\s*(?:\+|-?}})/;
@@ -52,18 +55,30 @@ export class ChatTemplate {
 
   /**
    * Takes the template from `override`, else from chat_template.jinja and its folder of named templates, else from
-   * tokenizer_config.json.
+   * tokenizer_config.json or chat_template.json.
    * @throws CapstanError `invalid_argument` for an invalid `override`. The model's own template is compiled on first
    *   use.
    */
   static async load(modelDir: string, override?: string): Promise<ChatTemplate> {
-    const [configText, files] = await Promise.all([
-      readTextFile(modelDir, CONFIG_FILE),
+    const read = async (name: string) => (await readJsonFile(modelDir, name)) ?? {};
+    const [config, processor, specialTokens, files] = await Promise.all([
+      read(CONFIG_FILE),
+      read(PROCESSOR_FILE),
+      read(SPECIAL_TOKENS_FILE),
       override === undefined ? readTemplateFiles(modelDir) : new Map([['default', override]]),
     ]);
     if (override !== undefined) await checkOverride(override);
-    const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
-    return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
+    const sources = [files, readConfigTemplates(config, CONFIG_FILE), readConfigTemplates(processor, PROCESSOR_FILE)];
+    return new ChatTemplate(sources.find(({ size }) => size > 0) ?? new Map(), {
+      ...readSpecialTokens(specialTokens),
+      ...readSpecialTokens(config),
+    });
+  }
+
+  /** The token that ends a text, if the files name one. */
+  get eosToken(): string | undefined {
+    const { eos_token: token } = this.#specialTokens;
+    return typeof token === 'string' ? token : undefined;
   }
 
   /** Adds special tokens that the files of the template do not have. */
@@ -158,7 +173,7 @@ async function readTemplateFiles(modelDir: string): Promise<Map<string, string>>
 }
 
 /** `chat_template` is one template, or a list of named templates. */
-function readConfigTemplates({ chat_template: templates }: JsonObject): Map<string, string> {
+function readConfigTemplates({ chat_template: templates }: JsonObject, file: string): Map<string, string> {
   if (templates === undefined || templates === null) return new Map();
   if (typeof templates === 'string') return new Map([['default', templates]]);
   const named = (Array.isArray(templates) ? templates : [templates]) as { name?: unknown; template?: unknown }[];
@@ -167,7 +182,7 @@ function readConfigTemplates({ chat_template: templates }: JsonObject): Map<stri
       if (typeof entry?.name !== 'string' || typeof entry.template !== 'string') {
         throw CapstanError.mismatch(
           'invalid_model',
-          `${CONFIG_FILE}: chat_template`,
+          `${file}: chat_template`,
           'a string or a list of named templates',
           templates,
         );

@@ -33,6 +33,8 @@ export interface TextServiceOptions {
 /** What a loaded text service found in the model's files. */
 export interface TextTraits {
   vocabulary: Vocabulary;
+  /** The token that ends a text; undefined if the files name none. */
+  eosToken: string | undefined;
   /** Name of the format in which the model writes tool calls; undefined if its chat template shows no known format. */
   toolCallFormat: string | undefined;
   /** Name of the format in which the model writes reasoning; undefined: reasoning is not separated from the text. */
@@ -154,6 +156,7 @@ export class TextService implements TextWork {
     this.#formats = formats;
     this.traits = {
       vocabulary: tokenizer.vocabulary,
+      eosToken: chatTemplate.eosToken,
       toolCallFormat: formats.toolCalls?.name,
       reasoningFormat: formats.reasoning?.name,
     };
