@@ -1,6 +1,7 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
 import { EMBEDDING_FILE } from '../model/checkpoint';
+import { isGgufModel } from '../model/gguf/files';
 import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
@@ -49,8 +50,6 @@ const SHARD_STEMS = ['model', 'model.safetensors'];
 /** The files of Mistral's own library, beside those with an index. */
 const OTHER_SHARDS = /^consolidated/;
 const GGUF_PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
-/** Projectors of vision models, and statistics of a quantization. */
-const OTHER_GGUF = /(^|[-_.])(mmproj|imatrix)([-_.]|$)/i;
 const QUANTIZATION =
   /(?:^|[-_.])((?:UD-)?(?:I?Q\d(?:_(?:K|\d|XXS|XS|NL|S|M|L|XL))*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|F(?:P)?16|F(?:P)?32))(?=$|[-_.])/gi;
 /** Of several quantizations, this one is taken unless the name says which. */
@@ -158,7 +157,7 @@ export function quantizationsOf<File extends Named>(files: readonly File[]): Qua
   const models = new Map<string, Quantized<File>>();
   const sorted = [...files].sort((a, b) => (a.path < b.path ? -1 : 1));
   for (const file of sorted) {
-    if (!/\.gguf$/i.test(file.path) || OTHER_GGUF.test(posix.basename(file.path))) continue;
+    if (!isGgufModel(posix.basename(file.path))) continue;
     const stem = file.path.replace(GGUF_PART, '').replace(/\.gguf$/i, '');
     const model = models.get(stem) ?? { name: quantizationName(stem), parts: [] };
     model.parts.push(file);

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { CapstanError } from '../errors';
+import { CapstanError, showValue } from '../errors';
 import { packageRoot } from '../package-root';
 import { findReasoningFormat, type ReasoningFormat } from '../text/reasoning';
 import { type OpenText, openText } from '../text/text-client';
@@ -17,7 +17,7 @@ import { headTensors, requiredTensors } from './tensors';
 import type { ModelTask } from '../pooling';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
-import { readJsonFile } from './json-file';
+import { type JsonObject, readJsonFile } from './json-file';
 
 /** The content of a model directory or GGUF file, without the bytes of the weights. */
 export interface Model {
@@ -76,7 +76,7 @@ export async function findModel(modelPath: string): Promise<{ path: string; gguf
 }
 
 /**
- * @param modelPath A model directory, a GGUF file (of a split one, the first part), or `demo`.
+ * @param modelPath A model directory, a GGUF file (of a split one, any part), or `demo`.
  * @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file.
  */
 export async function readModel(modelPath: string, overrides: ModelOverrides = {}): Promise<Model> {
@@ -147,13 +147,7 @@ async function readFolder(
     readJsonFile(dir, 'config.json'),
     readJsonFile(dir, 'generation_config.json'),
   ]);
-  if (configJson === undefined)
-    throw new CapstanError(
-      'invalid_model',
-      `config.json: expected the file in ${dir}, got none. A model directory holds config.json, tokenizer.json and ` +
-        '*.safetensors, or a GGUF file',
-      { param: 'config.json' },
-    );
+  if (configJson === undefined) throw missingConfig(dir, await readJsonFile(dir, 'adapter_config.json'));
   const stated = readModelConfig(await withQuantizationFile(dir, configJson), generationJson, {
     task,
     files: await readSentenceTransformers(dir),
@@ -167,4 +161,15 @@ async function readFolder(
   ];
   const checkpoint = await readCheckpoint(dir, required, stored, config.quantization);
   return withTiedHead({ config, checkpoint }, configJson);
+}
+
+function missingConfig(dir: string, adapter: JsonObject | undefined): CapstanError {
+  const hint =
+    adapter === undefined
+      ? 'A model directory holds config.json, tokenizer.json and *.safetensors, or a GGUF file'
+      : `The directory holds a LoRA adapter: load its base model ${showValue(adapter.base_model_name_or_path)} ` +
+        'with --lora-modules NAME=PATH';
+  return new CapstanError('invalid_model', `config.json: expected the file in ${dir}, got none. ${hint}`, {
+    param: 'config.json',
+  });
 }

@@ -29,6 +29,14 @@ function withHeader(change: (header: Header) => void): TinyFiles {
   return { 'model.safetensors': safetensors(tinyTensors(), change) };
 }
 
+test('a directory of a LoRA adapter is refused with the name of its base model', async () => {
+  const adapter = { base_model_name_or_path: 'Qwen/Qwen3-0.6B' };
+  await expect(load({ 'config.json': null, 'adapter_config.json': adapter })).rejects.toMatchObject({
+    code: 'invalid_model',
+    message: expect.stringContaining('a LoRA adapter: load its base model "Qwen/Qwen3-0.6B"') as string,
+  });
+});
+
 test('maps tensors to canonical names and offsets', async () => {
   const dir = tinyModel();
   const { checkpoint } = await readModel(dir);

@@ -21,18 +21,25 @@ export interface GgufFiles {
 const PART = /^(.+)-(\d{5})-of-(\d{5})\.gguf$/i;
 const MAX_PARTS = 1024;
 const MAX_LISTED = 10;
+/** Projectors of vision models, and statistics of a quantization. They lie beside the model that they belong to. */
+const OTHER_GGUF = /(^|[-_.])(mmproj|imatrix)([-_.]|$)/i;
+
+/** Whether a file name is that of a GGUF model, or of a part of one. */
+export function isGgufModel(name: string): boolean {
+  return /\.gguf$/i.test(name) && !OTHER_GGUF.test(name);
+}
 
 /**
- * Returns the GGUF file of a path: the path itself if it is a file, or the one model in a folder that has no
- * config.json. undefined: the folder holds no GGUF file, or has a config.json.
+ * Returns the GGUF file of a path: the path itself if it is a file (of a split model, its first part), or the one model
+ * in a folder. undefined: the folder is a model directory, or holds no GGUF file.
  * @throws CapstanError `invalid_model` if the folder holds several models, or only later parts of one.
  */
 export async function findGguf(path: string): Promise<string | undefined> {
-  if ((await stat(path)).isFile()) return path;
+  if ((await stat(path)).isFile()) return firstPart(path);
   const names = await readdir(path);
-  if (names.includes('config.json')) return undefined;
-  // Projectors of images (mmproj) lie beside the model that they belong to.
-  const models = names.filter((name) => /\.gguf$/i.test(name) && !/^mmproj/i.test(name)).sort();
+  // Repositories of GGUF files often have the config.json of the original model.
+  if (names.includes('config.json') && names.some((name) => /\.(safetensors|bin)$/.test(name))) return undefined;
+  const models = names.filter(isGgufModel).sort();
   const starts = models.filter((name) => Number(PART.exec(name)?.[2] ?? 1) === 1);
   if (models.length > 0 && starts.length === 0)
     throw invalidFile(path, 'the first part of a split GGUF file', `only ${models[0]}`);
@@ -41,6 +48,17 @@ export async function findGguf(path: string): Promise<string | undefined> {
     throw invalidFile(path, 'one GGUF model, or the path of one of its files', `${starts.length} models: ${listed}`);
   }
   return starts.length === 1 ? join(path, starts[0]) : undefined;
+}
+
+/** Returns the first part of a split model if it is in the folder of another part, else the path itself. */
+async function firstPart(path: string): Promise<string> {
+  const [, stem, , count] = PART.exec(basename(path)) ?? [];
+  if (stem === undefined) return path;
+  const first = join(dirname(path), `${stem}-${pad(1)}-of-${count}.gguf`);
+  return access(first).then(
+    () => first,
+    () => path,
+  );
 }
 
 /** Returns the name of a model: that of its file without the numbers of a part and without `.gguf`. */

@@ -112,7 +112,7 @@ export function byteLevelParts(
 
 function readPreTokenizer(metadata: JsonReader): PreTokenizer {
   const name = metadata.string('tokenizer.ggml.pre', 'default');
-  const preTokenizer = findPreTokenizer(name);
+  const preTokenizer = findPreTokenizer(name === '' ? 'default' : name);
   if (preTokenizer !== undefined) return preTokenizer;
   throw unsupported(metadata, 'tokenizer.ggml.pre', `one of ${PRE_TOKENIZER_NAMES.join(', ')}`, name);
 }

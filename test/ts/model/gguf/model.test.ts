@@ -347,9 +347,12 @@ describe('a folder', () => {
     return dir;
   };
 
-  test('with one GGUF file is that model; a projector beside it does not count', async () => {
-    expect((await load(folder('m.gguf', 'mmproj-m.gguf', 'README.md'))).checkpoint.files[0]).toMatch(/\/m\.gguf$/);
-  });
+  test.each(['mmproj-m.gguf', 'm-mmproj-f16.gguf', 'imatrix.gguf', 'config.json'])(
+    'with one GGUF file is that model; %s beside it does not count',
+    async (other) => {
+      expect((await load(folder('m.gguf', other, 'README.md'))).checkpoint.files[0]).toMatch(/\/m\.gguf$/);
+    },
+  );
 
   test('with several models is refused with their names', async () => {
     await expect(load(folder('a.gguf', 'b.gguf'))).rejects.toThrow('2 models: a.gguf, b.gguf');
@@ -383,16 +386,16 @@ describe('a split model', () => {
     return join(dir, names[0] === '' ? names[1] : names[0]);
   };
 
-  test('is read from its first part, and from its folder', async () => {
+  test('is read from each part, and from its folder', async () => {
     const path = split();
-    for (const place of [path, dirname(path)]) {
+    for (const place of [path, path.replace('00001-of', '00002-of'), dirname(path)]) {
       const { checkpoint, name } = await load(place);
       expect(checkpoint.files.map((file) => file.slice(-21))).toEqual([
         'm-00001-of-00002.gguf',
         'm-00002-of-00002.gguf',
       ]);
       expect(new Set(checkpoint.tensors.map(({ file }) => file))).toEqual(new Set([0, 1]));
-      if (place === path) expect(name).toBe('m');
+      if (place !== dirname(path)) expect(name).toBe('m');
     }
   });
 
@@ -403,11 +406,9 @@ describe('a split model', () => {
     );
   });
 
-  test('from another part is refused with the name of the first', async () => {
-    const path = split();
-    await expect(load(path.replace('00001-of', '00002-of'))).rejects.toThrow(
-      '(m-00001-of-00002.gguf), got part 2 of 2',
-    );
+  test('without its first part is refused with the name of that part', async () => {
+    const path = split(({ names }) => (names[0] = ''));
+    await expect(load(path)).rejects.toThrow('(m-00001-of-00002.gguf), got part 2 of 2');
   });
 
   test('with parts that do not belong together is refused', async () => {

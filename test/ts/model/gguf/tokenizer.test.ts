@@ -63,6 +63,11 @@ function sharedIds(family: string): Set<number> {
   return new Set(words.filter(([word, id]) => (contents.get(id) ?? word) !== word).map(([, id]) => id));
 }
 
+async function encode(changes: MetadataChanges, text: string): Promise<number[]> {
+  const service = await TextService.load({ modelPath: tinyGguf(changes), ...AUTO });
+  return [...(await service.encode(text, { addSpecialTokens: true }))];
+}
+
 /** SentencePiece gives the token of an earlier merge a higher score. */
 function scoresOf(tokens: readonly string[], merges: readonly [string, string][]): number[] {
   const ranks = new Map(merges.map(([left, right], rank) => [left + right, rank]));
@@ -155,10 +160,6 @@ describe('a Unigram tokenizer', () => {
     'tokenizer.ggml.add_bos_token': null,
     ...changes,
   });
-  const encode = async (changes: MetadataChanges, text: string): Promise<number[]> => {
-    const service = await TextService.load({ modelPath: tinyGguf(changes), ...AUTO });
-    return [...(await service.encode(text, { addSpecialTokens: true }))];
-  };
 
   test('picks the most likely tokens and ends with EOS', async () => {
     expect(await encode(t5(), 'ab  a')).toEqual([3, 4, 5, 3, 1]);
@@ -189,6 +190,13 @@ describe('a Unigram tokenizer', () => {
       code: 'invalid_model',
     });
   });
+});
+
+test('a file without the name of a pre-tokenizer, or with an empty one, has the default', async () => {
+  const [named, ...others] = await Promise.all(
+    [{ string: 'default' }, { string: '' }, null].map((pre) => encode({ 'tokenizer.ggml.pre': pre }, "it's 12 a  b")),
+  );
+  expect(others).toEqual([named, named]);
 });
 
 test.each<[what: string, changes: MetadataChanges, code: string, message: string]>([
