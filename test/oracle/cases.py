@@ -12,6 +12,9 @@ DROP = object()  # leave this key out of config.json
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
+# The image part of models of text with images, which is never loaded.
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 14, "patch_size": 14}
+
 DEFAULTS = {
     "model_type": "llama",
     "dtype": "f32",
@@ -81,7 +84,7 @@ CASES = [
         inner=100,
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "attention_factor": 1.4,
               "beta_fast": 4.0, "beta_slow": 0.5}),
-    row("yarn-mscale-bf16", "llama-yarn", ["rope-yarn", "yarn-mscale"], dtype="bf16", kv=1, heads=3, inner=100, spelling="v5",
+    row("yarn-mscale-bf16", "llama-yarn", ["rope-yarn", "yarn-mscale"], dtype="bf16", records_rounding=True, kv=1, heads=3, inner=100, spelling="v5",
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "mscale": 2.5,
               "mscale_all_dim": 0.5}),
     # Optional biases and activation of Llama configs.
@@ -391,4 +394,17 @@ CASES = [
     row("qwen25-vl-f16", "qwen2_5_vl", ["gqa"], model_type="qwen2", dtype="f16", hidden=64, kv=2, inner=52, vocab=263, spelling="type",
         outer={"model_type": "qwen2_5_vl", "architecture": "Qwen2_5_VLForConditionalGeneration"},
         rope={"rope_type": "mrope", "mrope_section": [4, 2, 2]}),
+    row("qwen2-vl-f16", "qwen2_vl", ["gqa"], model_type="qwen2", dtype="f16", hidden=64, kv=2, inner=52, vocab=263, spelling="v5",
+        outer={"model_type": "qwen2_vl", "architecture": "Qwen2VLForConditionalGeneration", "vision_config": {"depth": 1, "embed_dim": 16, "hidden_size": 64, "num_heads": 2}},
+        rope={"rope_type": "default", "mrope_section": [4, 2, 2]}),
+    row("llava-f16", "llava", ["gqa", "hub-prefix"], dtype="f16", kv=2, inner=52, vocab=263,
+        outer={"model_type": "llava", "architecture": "LlavaForConditionalGeneration", "vision_config": {**VISION, "model_type": "clip_vision_model"}}),
+    row("llava-next-f16", "llava_next", ["gqa", "window", "hub-prefix"], model_type="mistral", dtype="f16", kv=2, inner=52, vocab=263,
+        outer={"model_type": "llava_next", "architecture": "LlavaNextForConditionalGeneration", "vision_config": {**VISION, "model_type": "clip_vision_model"}},
+        config={"sliding_window": 23}),
+    row("internvl-f16", "internvl", ["gqa", "hub-prefix"], model_type="qwen2", dtype="f16", kv=2, inner=52, vocab=263, tied=True,
+        outer={"model_type": "internvl", "architecture": "InternVLForConditionalGeneration", "vision_config": {**VISION, "model_type": "internvl_vision"}}),
+    row("lfm2-vl-f16", "lfm2_vl", ["gqa", "short-conv"], model_type="lfm2", dtype="f16", kv=2, inner=52, vocab=263, tied=True,
+        outer={"model_type": "lfm2_vl", "architecture": "Lfm2VlForConditionalGeneration", "vision_config": {**VISION, "model_type": "siglip2_vision_model", "num_patches": 4}},
+        config={"rms_norm_eps": DROP, "hidden_act": DROP, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
 ]

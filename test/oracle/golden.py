@@ -145,7 +145,9 @@ def recurrent_parameter(name, noise):
 
 
 # Models of text with images whose text part has no class with a head.
-PLAIN_TEXT = {"qwen3_vl": "qwen3", "qwen2_5_vl": "qwen2"}
+PLAIN_TEXT = {"qwen3_vl": "qwen3", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"}
+# Those that have no class for text alone.
+WITH_IMAGES = ("mistral3", "llava", "llava_next", "internvl", "lfm2_vl", *PLAIN_TEXT)
 
 
 def text_class_config(case, config):
@@ -278,7 +280,7 @@ def load_judge(case, directory):
     if case["name"].startswith("random-"):
         implementations["experts_implementation"] = "eager"  # the others refuse odd sizes and float64
     outer = case["outer"] and case["outer"]["model_type"]
-    loader = AutoModelForImageTextToText if outer in ("mistral3", *PLAIN_TEXT) else AutoModelForCausalLM
+    loader = AutoModelForImageTextToText if outer in WITH_IMAGES else AutoModelForCausalLM
     model = loader.from_pretrained(directory, dtype=torch.float32, **implementations).eval()
     if case["max_model_len"] and case["rope"]:
         fix_dynamic_base(model, case["max_model_len"])

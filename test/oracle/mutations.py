@@ -505,6 +505,7 @@ OF_FEATURE = {
     "stacked-experts": [],
     "sinks": [M("no sinks", weights=set_everywhere("sinks", -30.0))],
     "clamped-swish": [],
+    "hub-prefix": [],
     "memory-names": [],
     "padded-vocab": [],  # changes the chosen tokens, not the log-probabilities; checked separately
     "stored-inv-freq": [],

@@ -483,10 +483,9 @@ def gemma(draw, shape):
 
 
 def ministral(draw, shape):
-    config = {"sliding_window": draw.choice([None, *WINDOWS])}
-    if config["sliding_window"] and draw.chance(0.5):
-        config["layer_types"] = draw.layer_types(shape.layers)
-    return {"config": config, **optional_head_dim(draw, shape)}
+    # Transformers has a default for neither.
+    config = {"sliding_window": draw.choice(WINDOWS), **draw.some(layer_types=draw.layer_types(shape.layers))}
+    return {"config": config, "head_dim": shape.own_head_dim}
 
 
 def cwm(draw, shape):
