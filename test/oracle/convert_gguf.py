@@ -19,7 +19,7 @@ CASES = [
     "granite-bf16", "granite4-f32", "granitemoe-f32",
     "hunyuan-f32", "lfm2-f32", "lfm2-moe-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
     "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "qwen3-next-experts-f32", "qwen35-f32", "qwen35-moe-f32",
-    "seed-oss-f32", "smollm3-fourth-bf16",
+    "seed-oss-f32", "smollm3-fourth-bf16", "cohere-f16", "gemma-f16", "qwen25-vl-f16", "qwen3-vl-f16", "stablelm-f16", "starcoder2-f16",
     # Models that pool, and models with an MTP head.
     *(f"embeddings/{name}" for name in (
         "bert-mean-bf16", "bert-mean-f32", "gemma3-f32", "modernbert-bias-f32", "modernbert-f32", "modernbert-rerank-f32",
@@ -35,7 +35,7 @@ def add_extra_keys(writer, config):
         writer.add_sliding_window_pattern([layer == "sliding_attention" for layer in config["layer_types"]])
     if kind == "modernbert":  # the published config.json has this key too
         writer.add_layer_norm_eps(config["norm_eps"])
-    if kind == "mixtral" and config.get("sliding_window"):  # llama.cpp has no window for Mixtral
+    if kind in ("mixtral", "starcoder2") and config.get("sliding_window"):  # llama.cpp has no window for these
         writer.add_sliding_window(config["sliding_window"])
 
 
@@ -58,6 +58,9 @@ def convert(case, source, out):
     if hparams["model_type"] == "hunyuan_v1_dense":
         inner.hparams["max_position_embeddings"] = 32768  # the converter knows only the published lengths
 
+    # In 16 bits, the converter would round the norms to which it adds 1.
+    own_tensors = inner.modify_tensors
+    inner.modify_tensors = lambda data, name, layer: own_tensors(data.float(), name, layer)
     own_vocab = inner.set_vocab
 
     def set_vocab():

@@ -117,9 +117,8 @@ def write_files(draw, directory, case, name):
     rewrite(draw, reader, directory / f"{name}.values.gguf", values, 32)
 
 
-# Families whose frequencies of Llama 3 the converter writes, and families to whose norms it adds 1 in the stored type.
+# Families whose frequencies of Llama 3 the converter writes.
 LLAMA3_ROPE = ["llama", "mistral", "mixtral", "smollm3", "exaone4"]
-NORMS_PLUS_1 = ["gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 # Entries of config.json that a GGUF file cannot state, and the values that llama.cpp takes.
 FIXED = {
     "apertus": {"hidden_act": "xielu"},
@@ -148,16 +147,15 @@ def why_not(case):
     for key, value in fixed.items():
         if {**fixed, **defaults, **config}[key] != value:
             return f"{key} {config.get(key)}"
-    if {"full_attention", "sliding_attention"} & set(rope):
+    if {"full_attention", "sliding_attention"} & set(rope) and family != "gemma4_text":
         return "a rotation for each layer type"
     if kind == "dynamic" and "alpha" not in rope or kind == "longrope" and family != "phi3" or kind == "llama3" and family not in LLAMA3_ROPE:
         return f"the rotation {kind}"
     if kind == "yarn" and (rope.get("truncate") is False) != (family == "gpt_oss"):
         return "YaRN with another rounding"
-    if family == "ministral3" and not rope.get("mscale_all_dim") == rope.get("mscale") == 1:
-        return "YaRN without mscale"
-    if golden["dtype"] != "f32" and family in NORMS_PLUS_1:
-        return "rounded norms"
+    scales = rope.get("mscale"), rope.get("mscale_all_dim")
+    if scales != ((1, 1) if family == "ministral3" and kind == "yarn" else (None, None)):
+        return "YaRN with other scales"
     if "head-only" in golden["features"] or "unknown-tensors" in golden["features"]:
         return "other tensors"
     return None

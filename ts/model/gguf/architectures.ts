@@ -127,6 +127,16 @@ function gemmaConfig(layersOf27B: number, { hiddenSize, numLayers, numHeads, hea
   return { query_pre_attn_scalar: numLayers === layersOf27B ? hiddenSize / numHeads : headDim };
 }
 
+const LAYER_NORM_EPS = 'attention.layer_norm_epsilon';
+
+const COHERE = {
+  interleavesHeads: true,
+  keys: ['logit_scale'],
+  names: { mlp_norm: 'attn_norm' },
+  entries: { layer_norm_eps: LAYER_NORM_EPS, logit_scale: 'logit_scale' },
+  normEpsKey: LAYER_NORM_EPS,
+} as const;
+
 const LFM2: Omit<GgufArchitecture, 'name' | 'modelType'> = {
   names: {
     norm: 'token_embd_norm',
@@ -155,6 +165,9 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: 'mistral3', modelType: 'ministral3', interleavesHeads: true, keys: ['attention.temperature_scale'] },
   { name: 'qwen2', modelType: 'qwen2' },
   { name: 'qwen3', modelType: 'qwen3' },
+  // The text of models of text with images, whose three positions of a token are equal.
+  { name: 'qwen2vl', modelType: 'qwen2_vl_text', keys: ['rope.dimension_sections'] },
+  { name: 'qwen3vl', modelType: 'qwen3_vl_text', keys: ['rope.dimension_sections'] },
   { name: 'qwen2moe', modelType: 'qwen2_moe' },
   { name: 'qwen3moe', modelType: 'qwen3_moe', config: () => ({ norm_topk_prob: true }) },
   { name: 'olmoe', modelType: 'olmoe' },
@@ -173,6 +186,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     config: () => ({ sliding_window: 128 }),
     truncatesYarn: false,
   },
+  { name: 'gemma', modelType: 'gemma', changes: GEMMA_CHANGES },
   {
     name: 'gemma2',
     modelType: 'gemma2',
@@ -237,14 +251,23 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     }),
     changes: GEMMA_CHANGES,
   },
+  { name: 'command-r', modelType: 'cohere', ...COHERE },
+  { name: 'cohere2', modelType: 'cohere2', ...COHERE },
   {
-    name: 'cohere2',
-    modelType: 'cohere2',
-    interleavesHeads: true,
-    keys: ['logit_scale'],
-    names: { mlp_norm: 'attn_norm' },
-    entries: { layer_norm_eps: 'attention.layer_norm_epsilon', logit_scale: 'logit_scale' },
-    normEpsKey: 'attention.layer_norm_epsilon',
+    name: 'starcoder2',
+    modelType: 'starcoder2',
+    // That of all published models.
+    config: () => ({ sliding_window: 4096 }),
+    entries: { norm_epsilon: LAYER_NORM_EPS },
+    normEpsKey: LAYER_NORM_EPS,
+    changes: { hiddenAct: 'gelu_tanh' },
+  },
+  {
+    // The models of 12B have no norm before the MLP, so they are refused by the name of that tensor.
+    name: 'stablelm',
+    modelType: 'stablelm',
+    entries: { layer_norm_eps: LAYER_NORM_EPS },
+    normEpsKey: LAYER_NORM_EPS,
   },
   { name: 'lfm2', modelType: 'lfm2', ...LFM2 },
   {
@@ -331,12 +354,12 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
       attention_out_norm: 'attn_output_norm',
       mlp_out_norm: 'layer_output_norm',
     },
-    entries: { layer_norm_eps: 'attention.layer_norm_epsilon', max_position_embeddings: 'context_length' },
+    entries: { layer_norm_eps: LAYER_NORM_EPS, max_position_embeddings: 'context_length' },
     config: (_sizes, _layers, metadata) => ({
       model_type: 'bert',
       type_vocab_size: metadata.positiveInt(BERT_TOKENS, 1),
     }),
-    normEpsKey: 'attention.layer_norm_epsilon',
+    normEpsKey: LAYER_NORM_EPS,
     changes: { hiddenAct: 'gelu' },
   },
   {
@@ -346,11 +369,11 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     keys: ['attention.causal'],
     names: { embed_norm: 'token_embd_norm' },
     entries: {
-      norm_eps: 'attention.layer_norm_epsilon',
+      norm_eps: LAYER_NORM_EPS,
       local_attention: 'attention.sliding_window',
       global_attn_every_n_layers: 'attention.sliding_window_pattern',
     },
-    normEpsKey: 'attention.layer_norm_epsilon',
+    normEpsKey: LAYER_NORM_EPS,
     changes: { hiddenAct: 'gelu' },
     readsPattern: true,
   },
