@@ -119,6 +119,8 @@ def write_files(draw, directory, case, name):
 
 # Families whose frequencies of Llama 3 the converter writes.
 LLAMA3_ROPE = ["llama", "mistral", "mixtral", "smollm3", "exaone4"]
+# Families for which the converter writes no parameters of the rotation.
+NO_ROPE_KEYS = ["gemma", "gemma2", "stablelm"]
 # Entries of config.json that a GGUF file cannot state, and the values that llama.cpp takes.
 FIXED = {
     "apertus": {"hidden_act": "xielu"},
@@ -147,6 +149,9 @@ def why_not(case):
     for key, value in fixed.items():
         if {**fixed, **defaults, **config}[key] != value:
             return f"{key} {config.get(key)}"
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    if family in NO_ROPE_KEYS and (kind, theta) != ("default", 10000.0):
+        return "another rotation than the default"
     if {"full_attention", "sliding_attention"} & set(rope) and family != "gemma4_text":
         return "a rotation for each layer type"
     if kind == "dynamic" and "alpha" not in rope or kind == "longrope" and family != "phi3" or kind == "llama3" and family not in LLAMA3_ROPE:
