@@ -77,18 +77,35 @@ void quantize_row(const float* x, const float* norm, int64_t k, float eps, const
 
 // ---- weights ----
 
-// The sums of x·q and q·q over a group, for the codes q that a scale gives.
+// How much the error of a value counts in a group: |x| + the root mean square of the group, both times |unit|.
+struct ErrorWeights {
+  float unit, mean;
+};
+
+inline ErrorWeights error_weights(const QuantGroupArgs& args, float extreme) {
+  const float unit = 1.0f / extreme;  // no sum overflows
+  Vec squares = vec_zero();
+  for (int i = 0; i < args.count; i += 16) {
+    const Vec x = vec_mul(load_some(args.values + i, args.count - i), vec_set(unit));
+    squares = vec_fma(x, x, squares);
+  }
+  return {unit, __builtin_sqrtf(vec_reduce_add(squares) / static_cast<float>(args.count))};
+}
+
+// The weighted sums of x·q and q·q over a group, for the codes q that a scale gives.
 struct CodeSums {
   float xq, qq;
 };
 
-inline CodeSums code_sums(const QuantGroupArgs& args, float inverse, float low, float high) {
+inline CodeSums code_sums(const QuantGroupArgs& args, const ErrorWeights& weights, float inverse) {
   Vec xq = vec_zero(), qq = vec_zero();
   for (int i = 0; i < args.count; i += 16) {
     const Vec x = load_some(args.values + i, args.count - i);
-    const Vec q = vec_clamp(vec_round(vec_mul(x, vec_set(inverse))), low, high);
-    xq = vec_fma(x, q, xq);
-    qq = vec_fma(q, q, qq);
+    const Vec q = vec_clamp(vec_round(vec_mul(x, vec_set(inverse))), -8.0f, 7.0f);
+    const Vec weight = vec_add(vec_abs(vec_mul(x, vec_set(weights.unit))), vec_set(weights.mean));
+    const Vec weighted = vec_mul(weight, q);
+    xq = vec_fma(x, weighted, xq);
+    qq = vec_fma(q, weighted, qq);
   }
   return {vec_reduce_add(xq), vec_reduce_add(qq)};
 }
@@ -106,14 +123,16 @@ inline float first_extreme(const QuantGroupArgs& args) {
   return 0;
 }
 
-// Returns the scale with the least squared error among those that map the value of the largest magnitude to -7 … -8.8
-// or to 7, each after a least-squares fit to its codes.
+// Returns the scale with the least weighted squared error among those that map the value of the largest magnitude to
+// -7 … -8.8 or to 7, each after a least-squares fit to its codes. With equal weights the error is smaller, but the
+// model diverges further from the exact one (benchmarks/results/quality-smollm2.md).
 inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
+  const ErrorWeights weights = error_weights(args, extreme);
   float best_scale = 0, best_gain = 0;
   for (int step = 0; step <= 10; ++step) {
     const float inverse = (step == 10 ? 7.0f : -8.8f + 0.2f * static_cast<float>(step)) / extreme;
-    const CodeSums sums = code_sums(args, inverse, -8.0f, 7.0f);
-    const float gain = sums.xq * sums.xq / sums.qq;  // the squared error is x·x - gain
+    const CodeSums sums = code_sums(args, weights, inverse);
+    const float gain = sums.xq * sums.xq / sums.qq;  // the error is that of all zeros - gain
     if (gain > best_gain) {
       best_gain = gain;
       best_scale = sums.xq / sums.qq;
