@@ -843,6 +843,8 @@ export interface NativeOpsOptions {
   rows: number[];
   dtype: NativeDType;
   quantization: NativeQuantization;
+  /** `auto`: the type of the weights. */
+  kvCacheDtype: 'auto' | 'int8';
   isa: string;
   /** 0 = all that this process may use. */
   threads: number;

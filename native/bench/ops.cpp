@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "native/backend/cpu/kernels.h"
 #include "native/base/error.h"
 #include "native/base/step_profile.h"
 
@@ -186,10 +187,13 @@ MathKind product_math(const OpsOptions& options) {
   return options.dtype == DType::kBf16 ? MathKind::kBf16 : MathKind::kF32;
 }
 
+DType kv_cache_dtype(const OpsOptions& options) {
+  return options.has_int8_cache ? DType::kInt8 : options.dtype;
+}
+
 template <class Model>
 StepWork work_of(Op op, const OpsOptions& options, const Model& model, const Batch& batch) {
-  const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
-               layers = options.layers;
+  const double rows = static_cast<double>(batch.ids.size()), layers = options.layers;
   const auto matrix = [&](const std::unique_ptr<Matrix>& weights, double r, double times) {
     return StepWork(static_cast<double>(weights->bytes) * times, product_math(options),
                     2 * static_cast<double>(weights->rows * weights->cols) * r * times);
@@ -210,7 +214,8 @@ StepWork work_of(Op op, const OpsOptions& options, const Model& model, const Bat
       double keys = 0;
       for (const int32_t context : batch.context_lens)
         keys += context;
-      const double bytes = keys * kKvHeads * kHeadDim * 2 * item * layers;
+      const double bytes =
+          keys * kKvHeads * 2 * static_cast<double>(slot_bytes(kv_cache_dtype(options), kHeadDim)) * layers;
       const double ops = batch.keys_seen * kHeads * kHeadDim * 4 * layers;
       return {bytes, options.dtype == DType::kBf16 ? MathKind::kBf16 : MathKind::kF32, ops};
     }
@@ -227,7 +232,7 @@ DeviceLimits device_limits(const OpsOptions& options) {
   limits.num_blocks = {std::max(options.max_decode_rows * ((options.context + 15) / 16),
                                 (std::max(kMaxOpsRows, options.prefill_context) + 15) / 16) +
                        kMaxOpsRows / 16};
-  limits.kv_cache_dtype = options.dtype;
+  limits.kv_cache_dtype = kv_cache_dtype(options);
   return limits;
 }
 

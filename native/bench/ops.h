@@ -16,6 +16,7 @@ struct OpsOptions {
   DType dtype = DType::kBf16;
   // Of all matrices but the last one, which has 8 bits when they have 4.
   WeightFormat format = WeightFormat::kDType;
+  bool has_int8_cache = false;  // the KV cache has 8 bits, else it has the type of the weights
   CpuIsa isa = available_cpu_isas()[0];
   std::vector<int> cpus;     // one thread on each
   int context = 512;         // tokens in the KV cache of each decoded sequence

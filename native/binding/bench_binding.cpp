@@ -89,6 +89,7 @@ OpsOptions ops_options(const Napi::Object& options) {
   result.vocab_size = count_of(options, "vocabSize", kMaxVocab);
   result.read_bytes = static_cast<size_t>(count_of(options, "readBytes", kMaxReadBytes));
   result.isa = isa_of(options);
+  result.has_int8_cache = options.Get("kvCacheDtype").ToString().Utf8Value() == "int8";
   const std::string quantization = options.Get("quantization").ToString().Utf8Value();
   if (quantization == "int8") result.format = WeightFormat::kInt8;
   if (quantization == "int4") result.format = WeightFormat::kInt4;

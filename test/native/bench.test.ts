@@ -82,6 +82,16 @@ test('ops: --quantization measures smaller weights', async () => {
   expect(int4).toBeLessThan(0.6 * int8);
 });
 
+test('ops: --kv-cache-dtype int8 reads 68 bytes of a key instead of 128', async () => {
+  const small = ['--rows', '2', '--layers', '1', '--vocab-size', '512', '--context', '64'];
+  const bytes = async (type: string) => {
+    const { stdout } = await bench('ops', ...small, ...READ, '--kv-cache-dtype', type, '--json');
+    const { ms, gbPerS } = JSON.parse(stdout).results[0].ops.find(({ op }: any) => op === 'attention');
+    return ms * gbPerS;
+  };
+  expect((await bytes('int8')) / (await bytes('auto'))).toBeCloseTo(68 / 128, 5);
+});
+
 test('offline: --profile divides the time of the steps', async () => {
   const page = join(folder, 'offline.html');
   const args = ['offline', '--num-prompts', '5', '--input-len', '8', '--output-len', '6', '--threads', '1'];

@@ -19,6 +19,7 @@ export interface OpsBenchFlags extends MachineFlags {
   rows: string;
   dtype: string;
   quantization: string;
+  kvCacheDtype: string;
   isa: string;
   context: string;
   layers: string;
@@ -36,6 +37,7 @@ export function addOpsBenchFlags(command: Command): Command {
     .option('--rows <list>', 'rows of the steps: up to 64 decode one token each, above that one prompt', '1,8,64,512')
     .option('--dtype <type>', 'data type of the weights: f32, f16 or bf16', 'bf16')
     .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
+    .option('--kv-cache-dtype <type>', 'data type of the KV cache: auto (as the weights) or int8', 'auto')
     .option('--isa <name>', `CPU instruction set: ${CPU_ISAS.join(', ')}`, 'auto')
     .option('--context <tokens>', 'tokens in the KV cache of each sequence that decodes', '512')
     .option('--layers <number>', 'number of layers; with fewer, their weights may fit into the CPU caches', '24')
@@ -75,6 +77,7 @@ export function readOpsBenchFlags(flags: OpsBenchFlags): OpsBenchOptions {
     rows: parseWholes('--rows', flags.rows, 1, MAX_ROWS),
     dtype: parseOneOf('--dtype', flags.dtype, ['f32', 'f16', 'bf16']),
     quantization: parseOneOf('--quantization', flags.quantization, ['none', 'int8', 'int4']),
+    kvCacheDtype: parseOneOf('--kv-cache-dtype', flags.kvCacheDtype, ['auto', 'int8']),
     isa: parseOneOf('--isa', flags.isa, CPU_ISAS),
     threads,
     context: parseWhole('--context', flags.context, 1, 32_768),
