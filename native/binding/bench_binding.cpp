@@ -39,7 +39,7 @@ class AffinityGuard {
 // Runs `call`, and turns errors of the engine into JavaScript errors.
 template <class Call>
 Napi::Value with_errors(Napi::Env env, const Call& call) {
-  const AffinityGuard guard;
+  [[maybe_unused]] const AffinityGuard guard;
   try {
     return call();
   } catch (const Error& error) {

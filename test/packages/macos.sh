@@ -15,15 +15,23 @@ flags=(-std=gnu++20 -O3 -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hid
   -DNODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS "-DCAPSTAN_VERSION=\"$(node -p "require('./package.json').version")\"")
 avx512=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 
+# Starts a compiler. There is one per core.
+running=0
+await_one() {
+  wait -n
+  running=$((running - 1))
+}
 compile() { # TARGET SOURCE [FLAG…]
   local target=$1 source=$2
   shift 2
-  $ZIG c++ -target "$target" "${flags[@]}" "$@" -c "$source" -o "$work/$target/${source//\//-}.o"
+  if [ $running = "$(nproc)" ]; then await_one; fi
+  running=$((running + 1))
+  $ZIG c++ -target "$target" "${flags[@]}" "$@" -c "$source" -o "$work/$target/${source//\//-}.o" &
 }
 
 for target in aarch64-macos x86_64-macos; do
   mkdir "$work/$target"
-  for source in native/{base,backend,grammar,model,engine,binding}/*.cpp native/comm/thread_comm.cpp native/backend/cpu/*.cpp; do
+  for source in native/{base,backend,backend/cpu,bench,binding,comm,disk,engine,grammar,model}/*.cpp; do
     case $target:$source in
       aarch64*kernels_avx* | aarch64*kernels_amx.cpp | x86_64*kernels_neon*) ;;
       *kernels_neondot.cpp) compile "$target" "$source" -mcpu=apple_m1 ;;
@@ -36,6 +44,7 @@ for target in aarch64-macos x86_64-macos; do
       *) compile "$target" "$source" ;;
     esac
   done
+  while [ $running -gt 0 ]; do await_one; done
   $ZIG c++ -target "$target" -dynamiclib -undefined dynamic_lookup "$work/$target"/*.o -o "$work/capstan-$target.node"
   od -An -tx4 -N8 "$work/capstan-$target.node" | grep -q ' feedfacf' || { echo "$target: expected a Mach-O file" >&2; exit 1; }
   echo "$target: $(stat -c %s "$work/capstan-$target.node") bytes, compiled, never run"
