@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/recurrent.h"
 #include "cuda/wgmma_layout.h"
 #include "native/base/check.h"
 
@@ -32,33 +33,14 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   return acts;
 }
 
-// Returns the name of the layers, or null for attention.
-const char* recurrent_name(Mixer mixer) {
-  switch (mixer) {
-    case Mixer::kAttention:
-      return nullptr;
-    case Mixer::kDeltaNet:
-      return "gated delta nets";
-    case Mixer::kShortConv:
-      return "gated short convolutions";
-    case Mixer::kMamba2:
-      return "Mamba 2 layers";
-  }
-  return nullptr;
-}
-
 // Returns what the model needs and the device lacks, or null.
 const char* unsupported_feature(const DeviceModel& model) {
   const LayerNorms& norms = model.norms;
-  for (const DeviceLayer& layer : model.layers)
-    if (const char* name = recurrent_name(layer.mixer)) return name;
+  if (!model.layers.empty() && model.kv_groups.empty()) return "models without attention";
   if (model.per_layer_input_size > 0 || model.has_layer_scales) return "inputs and scales per layer";
   if (model.has_v_norm || std::ranges::any_of(model.layers, &DeviceLayer::reads_kv) ||
       std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }))
     return "norms of values, shared keys and values, and heads that differ between layers";
-  if (model.has_output_gate) return "output gates of attention";
-  if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
-    return "rotary positions that differ between layers";
   if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) return "scales of q by position";
   if (model.moe.has_separate_norms) return "norms of experts";
   if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
@@ -86,6 +68,13 @@ void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) co
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
+  const RecurrentShape& recurrent = model.recurrent;
+  if (recurrent.conv_taps > kMaxConvTaps || recurrent.state_size > kMaxStateSize)
+    throw Error(ErrorCode::kUnsupportedModel,
+                "CUDA: recurrent layers: expected at most " + std::to_string(kMaxConvTaps) +
+                    " inputs of the convolution and a state size of at most " + std::to_string(kMaxStateSize) +
+                    ", got " + std::to_string(recurrent.conv_taps) + " and " + std::to_string(recurrent.state_size) +
+                    ": run this model with device cpu");
   if (model.moe.num_experts > 0 && !supports_router(model.moe, model.hidden_size))
     throw Error(ErrorCode::kUnsupportedModel,
                 "CUDA: router: expected a hidden size and twice the experts to be at most " +
@@ -128,7 +117,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
                 kv_size = int64_t{model.num_kv_heads} * model.head_dim;
-  qkv_stride_ = q_size + 2 * kv_size;
+  qkv_stride_ = q_size + 2 * kv_size + (model.has_output_gate ? q_size : 0);
   const auto floats = [](int64_t count, const char* purpose) {
     return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
   };
@@ -151,11 +140,17 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                         split_depth(model.intermediate_size, model.intermediate_size * world_size(),
                                     row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
+  if (model.has_recurrent_layers()) allocate_recurrent(rows);
   if (model.moe.num_experts > 0) allocate_experts(rows);
   if (limits.max_lora_rank > 0) allocate_adapters(rows, 2 * round_up(model.intermediate_size, kTileRows / 2));
-  rope_ = floats(int64_t{model.max_model_len} * model.rope_tables[0].rotary_dim, "the RoPE table");
-  // Warm-up steps run before the model's table is known.
-  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE table");
+  int64_t rope_floats = 0;
+  for (const RopeTable& table : model.rope_tables) {
+    rope_offsets_.push_back(rope_floats);
+    rope_floats += int64_t{model.max_model_len} * table.rotary_dim;
+  }
+  rope_ = floats(rope_floats, "the RoPE tables");
+  // Warm-up steps run before the tables are known.
+  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE tables");
   scratch_ =
       floats(attention_scratch_floats(max_attention_splits(model, limits), layout_), "the scratch memory of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t),
@@ -211,16 +206,19 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     model_ = model;
     model_.max_model_len = allocated_len;
     limits_ = limits;
-    const std::vector<float>& rope = model.rope_tables[0].values;
-    CAPSTAN_CHECK(rope.size() * sizeof(float) <= rope_.bytes());
-    if (!rope.empty())
-      check(
-          cudaMemcpyAsync(rope_.as<void>(), rope.data(), rope.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
-          "the RoPE table");
+    for (size_t i = 0; i < model.rope_tables.size(); ++i) {
+      const RopeTable& table = model.rope_tables[i];
+      CAPSTAN_CHECK(std::ssize(table.values) <= int64_t{allocated_len} * table.rotary_dim);
+      if (!table.values.empty())
+        check(cudaMemcpyAsync(rope_.as<float>() + rope_offsets_[i], table.values.data(),
+                              table.values.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
+              "the RoPE tables");
+    }
     graphs_.clear();
     can_capture_ = features_.graphs;
     kv_ = {};
-    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers() * layer_bytes()), "the KV cache");
+    kv_ = DeviceBuffer(static_cast<size_t>(model.kv_groups[0].num_layers * layer_bytes()), "the KV cache");
+    if (model.has_recurrent_layers()) allocate_states();
     wait_for(stream_);
     uploader_ = nullptr;
   });

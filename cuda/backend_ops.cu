@@ -61,7 +61,9 @@ GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
-  if (heads != nullptr && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
+  // The kernels that add parts and finish heads have no output gates.
+  const bool are_heads_alone = heads != nullptr && !model_.has_output_gate;
+  if (are_heads_alone && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
   if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
     if (is_gemv(fused) && world_size() > 1) {
       all_reduce_partials();
@@ -83,7 +85,7 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
   QkvArgs of_parts;
-  if (heads != nullptr && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
+  if (are_heads_alone && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
     of_parts = *heads;
     of_parts.qkv = parts_.as<float>();
     of_parts.parts = product.weights.split.parts;
@@ -115,8 +117,10 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.q_norm = device_vector(weights.q_norm);
     heads.k_norm = device_vector(weights.k_norm);
     heads.eps = model_.rms_norm_eps;
-    heads.rope = rope_.as<float>();
-    heads.rotary_dim = model_.rope_tables[0].rotary_dim;
+    if (const int rope = model_.layer(layer).rope; rope >= 0) {
+      heads.rope = rope_.as<float>() + rope_offsets_[static_cast<size_t>(rope)];
+      heads.rotary_dim = model_.rope_tables[static_cast<size_t>(rope)].rotary_dim;
+    }
     heads.positions = step_.positions;
     heads.slots = step_.slots;
     heads.layout = layout_;
@@ -152,14 +156,16 @@ void CudaBackend::attention(int layer, const LayerWeights&) {
       args.num_tiles = step_.num_wide_tiles;
       launch_attention_wgmma(args, stream_);
     }
-    if (step_.num_tiles == 0) return;
-    args.tiles = step_.tiles;
-    args.num_tiles = step_.num_tiles;
-    args.num_chunks = step_.num_chunks;
-    args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, model_.num_kv_heads, args.num_chunks);
-    args.uses_pdl = uses_pdl_;
-    args.scratch = scratch_.as<float>();
-    launch_attention(args, stream_);
+    if (step_.num_tiles > 0) {
+      args.tiles = step_.tiles;
+      args.num_tiles = step_.num_tiles;
+      args.num_chunks = step_.num_chunks;
+      args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, model_.num_kv_heads, args.num_chunks);
+      args.uses_pdl = uses_pdl_;
+      args.scratch = scratch_.as<float>();
+      launch_attention(args, stream_);
+    }
+    if (model_.has_output_gate) gate_attention();
   });
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
 // weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer),
-// backend_experts.cu (mixtures of experts), backend_adapters.cu (LoRA) and backend_all_reduce.cu (sums over parts and
-// ranks).
+// backend_recurrent.cu (recurrent layers), backend_experts.cu (mixtures of experts), backend_adapters.cu (LoRA) and
+// backend_all_reduce.cu (sums over parts and ranks).
 #include <array>
 #include <functional>
 #include <map>
@@ -54,10 +54,12 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override;
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override;
+  std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override;
   std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const override;
 
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override;
+  int64_t state_slot_bytes(const DeviceModel& model) const override;
   int64_t available_bytes() const override { return memory().free; }
   void reserve(const DeviceModel& model, const DeviceLimits& limits) override;
   int64_t kv_budget_bytes(double utilization) const override;
@@ -69,8 +71,10 @@ class CudaBackend final : public Backend {
   void embed(const Matrix& table) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
+  void recurrent(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.o_proj, attention_acts_, &LayerAdapter::o_proj);
+    row_parallel_residual(*weights.o_proj, weights.recurrent.in_proj ? recurrent_.acts : attention_acts_,
+                          &LayerAdapter::o_proj);
   }
   void norm_gate_up(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
@@ -91,6 +95,14 @@ class CudaBackend final : public Backend {
     uint16_t* data(bool is_row_major) const {
       return is_row_major && row_major.bytes() > 0 ? row_major.as<uint16_t>() : buffer.as<uint16_t>();
     }
+  };
+
+  // Of a model with recurrent layers.
+  struct RecurrentBuffers {
+    int64_t projection_stride = 0;
+    DeviceBuffer projections, mixed, gates;  // as in RecurrentArgs
+    DeviceBuffer states;                     // (num_state_slots, recurrent layers) of layer_state_floats
+    Acts acts;
   };
 
   // Of a model with experts. The choice, the rows and the tiles are those of experts.h.
@@ -152,6 +164,8 @@ class CudaBackend final : public Backend {
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose, bool may_be_row_major = true);
   void allocate_experts(int64_t num_tokens);
+  void allocate_recurrent(int64_t num_tokens);
+  void allocate_states();
 
   void capture_step();
   void flush_step();
@@ -171,6 +185,8 @@ class CudaBackend final : public Backend {
                    const QkvArgs& heads);
   void updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts);
   void updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm);
+
+  void gate_attention();
 
   const ExpertArrays& arrays_of(const MoeWeights& moe);
   void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
@@ -200,7 +216,7 @@ class CudaBackend final : public Backend {
   int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
   int64_t layer_bytes() const { return limits_.num_blocks[0] * layout_.block_bytes(); }
-  void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
+  void* cache_of(int layer) const { return kv_.as<char>() + model_.layer(layer).kv_layer * layer_bytes(); }
   // (max_num_tokens, hidden_size) this rank's partial sums.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }
   int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
@@ -223,11 +239,12 @@ class CudaBackend final : public Backend {
   KvLayout layout_;
   int64_t qkv_stride_ = 0;
 
-  DeviceBuffer kv_;          // (num_layers, num_blocks) of layout_
-  DeviceBuffer hidden_;      // (max_num_tokens, hidden_size); followed by `partial()` with several ranks
-  DeviceBuffer qkv_;         // (max_num_tokens, qkv_stride)
-  DeviceBuffer q_;           // (max_num_tokens, num_heads, k_dim)
-  DeviceBuffer rope_;        // (max_model_len, 2, rotary_dim / 2)
+  DeviceBuffer kv_;      // (attention layers, num_blocks) of layout_
+  DeviceBuffer hidden_;  // (max_num_tokens, hidden_size); followed by `partial()` with several ranks
+  DeviceBuffer qkv_;     // (max_num_tokens, qkv_stride)
+  DeviceBuffer q_;       // (max_num_tokens, num_heads, k_dim)
+  DeviceBuffer rope_;    // per table (max_model_len, 2, rotary_dim / 2)
+  std::vector<int64_t> rope_offsets_;
   DeviceBuffer logits_;      // (max_num_seqs, logits_stride); rank 0's holds the columns of all ranks
   DeviceBuffer scratch_;     // of attention
   DeviceBuffer rows_done_;   // (heads of q, k and v) zeros between products
@@ -238,6 +255,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer lora_values_;  // (max_num_tokens, max_lora_values)
   DeviceBuffer gates_ups_;    // of some tokens, before the activation
   int layer_ = 0;             // of the ops that follow
+  RecurrentBuffers recurrent_;
   ExpertBuffers experts_;
   std::map<const MoeWeights*, ExpertArrays> expert_arrays_;
   int num_decoded_ = 0;                 // matrices whose codes the kernels do not support

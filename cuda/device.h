@@ -324,6 +324,14 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
+// Bit l is lane l's value.
+__device__ __forceinline__ uint32_t warp_mask(bool value) {
+  uint32_t mask = value ? 1u << lane_id() : 0;
+  for (int bits = 1; bits < kWarpSize; bits *= 2)
+    mask |= __shfl_xor_sync(0xffffffffu, mask, bits);
+  return mask;
+}
+
 // ---- matrix instructions
 // c (16, 8) += a (16, 16) · b (16, 8) with f32 sums. g = lane / 4, t = lane % 4 (PTX manual, mma.m16n8k16):
 //   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "cuda/attention_layout.h"
 #include "native/base/check.h"
@@ -11,7 +12,7 @@ namespace {
 
 // Decode batches are padded to a multiple of this, large ones to a multiple of four times this.
 constexpr int kRowStep = 8;
-constexpr size_t kArrayWords = 4 * 10;  // padding between ten arrays that are aligned to 16 bytes
+constexpr size_t kArrayWords = 4 * 13;  // padding between 13 arrays that are aligned to 16 bytes
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
 // Rows of the graph that serves `count` sequences.
@@ -41,7 +42,8 @@ size_t max_step_words(const DeviceModel& model, const DeviceLimits& limits) {
   const auto blocks =
       static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
   const auto tiles = static_cast<size_t>(max_tiles(model, limits));
-  return tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
+  const size_t of_states = model.has_recurrent_layers() ? tokens * 2 + seqs : 0;
+  return of_states + tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
 
 }  // namespace
@@ -52,7 +54,8 @@ int64_t max_attention_splits(const DeviceModel& model, const DeviceLimits& limit
 }
 
 StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
-    : num_kv_heads_(model.num_kv_heads),
+    : has_states_(model.has_recurrent_layers()),
+      num_kv_heads_(model.num_kv_heads),
       group_(model.num_heads / model.num_kv_heads),
       wide_rows_(wide_rows(key_dim(model.head_dim) / 32)),
       block_size_(limits.block_size),
@@ -74,13 +77,14 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   const auto &tiles = attention_.tiles, &wide_tiles = attention_.wide_tiles;
   DeviceStep device;
   device.num_tokens = static_cast<int>(step.input_ids.size());
+  device.num_seqs = static_cast<int>(step.context_lens.size());
   device.max_blocks_per_seq = step.max_blocks_per_seq;
   device.num_tiles = static_cast<int>(tiles.size());
   device.num_wide_tiles = static_cast<int>(wide_tiles.size());
   device.num_chunks = attention_splits(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
 
-  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + kv.block_tables.size() +
-        (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
+  begin(step.input_ids.size() * 3 + step.state_writes.size() * 2 + step.state_reads.size() + step.cu_seqlens_q.size() +
+        step.context_lens.size() + kv.block_tables.size() + (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
   device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
   device.positions = staging_.add(step.positions.data(), step.positions.size());
   device.slots = staging_.add(kv.slot_mapping.data(), kv.slot_mapping.size());
@@ -89,6 +93,13 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.block_tables = staging_.add(kv.block_tables.data(), kv.block_tables.size());
   device.tiles = staging_.add(tiles.data(), tiles.size());
   device.wide_tiles = staging_.add(wide_tiles.data(), wide_tiles.size());
+  if (has_states_) {
+    device.state_reads = staging_.add(step.state_reads.data(), step.state_reads.size());
+    device.state_writes = staging_.add(step.state_writes.data(), step.state_writes.size());
+    int32_t* token_seqs = staging_.reserve(step.input_ids.size(), device.token_seqs);
+    for (int32_t seq = 0; seq < device.num_seqs; ++seq)
+      std::fill(token_seqs + step.cu_seqlens_q[seq], token_seqs + step.cu_seqlens_q[seq + 1], seq);
+  }
   staging_.send(stream);
   return device;
 }
@@ -104,12 +115,13 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   const int count = static_cast<int>(step.input_ids.size()), tiles_per_seq = (group_ + 15) / 16;
   const auto rows = static_cast<size_t>(plan.rows), blocks = static_cast<size_t>(blocks_of(plan.chunks, block_size_));
   DeviceStep device;
-  device.num_tokens = plan.rows;
+  device.num_tokens = device.num_seqs = plan.rows;
   device.num_tiles = plan.rows * tiles_per_seq;
   device.num_chunks = attention_splits(device.num_tiles, num_kv_heads_, plan.chunks);
   device.max_blocks_per_seq = static_cast<int>(blocks);
 
-  begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq) + kSampleWords) + 1 + kArrayWords);
+  begin(rows * ((has_states_ ? 9 : 6) + blocks + 2 * static_cast<size_t>(tiles_per_seq) + kSampleWords) + 1 +
+        kArrayWords);
   const auto padded = [&](std::span<const int32_t> from, int32_t filler, const int32_t*& place) {
     int32_t* to = staging_.reserve(rows, place);
     std::fill(std::ranges::copy(from, to).out, to + rows, filler);
@@ -119,8 +131,13 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   padded(kv.slot_mapping, -1, device.slots);
   padded(step.context_lens, 0, device.context_lens);
   int32_t* cu_seqlens = staging_.reserve(rows + 1, device.cu_seqlens);
-  for (size_t row = 0; row <= rows; ++row)
-    cu_seqlens[row] = static_cast<int32_t>(row);
+  std::iota(cu_seqlens, cu_seqlens + rows + 1, 0);
+  if (has_states_) {
+    padded(step.state_reads, -1, device.state_reads);
+    padded(step.state_writes, -1, device.state_writes);
+    int32_t* token_seqs = staging_.reserve(rows, device.token_seqs);
+    std::iota(token_seqs, token_seqs + rows, 0);
+  }
   AttentionTile* tiles = staging_.reserve(rows * static_cast<size_t>(tiles_per_seq), device.tiles);
   for (int row = 0; row < plan.rows; ++row)
     for (int tile = 0; tile < tiles_per_seq; ++tile)

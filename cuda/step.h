@@ -12,10 +12,12 @@ namespace capstan::cuda {
 
 // Arguments for the kernels of a step. Shapes are those of StepInput.
 struct DeviceStep {
-  int num_tokens = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
+  int num_tokens = 0, num_seqs = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
   int num_chunks = 1;  // as in AttentionArgs
   const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr,
                 *block_tables = nullptr;
+  // Of a model with recurrent layers.
+  const int32_t *token_seqs = nullptr, *state_reads = nullptr, *state_writes = nullptr;
   const AttentionTile* tiles = nullptr;       // (num_tiles)
   const AttentionTile* wide_tiles = nullptr;  // (num_wide_tiles), for launch_attention_wgmma
 };
@@ -52,6 +54,7 @@ class StepArrays {
  private:
   void begin(size_t num_words);
 
+  bool has_states_;
   int num_kv_heads_, group_, wide_rows_, block_size_, max_num_seqs_;
   size_t max_words_;
   Staging staging_{"the step"};

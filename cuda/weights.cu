@@ -34,6 +34,14 @@ void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t
   wait_for(stream);
 }
 
+std::unique_ptr<CudaVector> upload_values(const std::vector<float>& values, const char* purpose, cudaStream_t stream) {
+  auto vector = std::make_unique<CudaVector>();
+  vector->size = static_cast<int64_t>(values.size());
+  vector->data = DeviceBuffer(values.size() * sizeof(float), purpose);
+  upload(values.data(), values.size() * sizeof(float), vector->data, stream);
+  return vector;
+}
+
 FloatType float_type(DType dtype) {
   return dtype == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16;
 }
@@ -216,12 +224,14 @@ std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset
   std::vector<float> values = read_floats(slice);
   for (float& value : values)
     value += offset;
-  auto vector = std::make_unique<CudaVector>();
-  vector->size = static_cast<int64_t>(values.size());
-  vector->data = DeviceBuffer(values.size() * sizeof(float), "a norm");
-  upload(values.data(), values.size() * sizeof(float), vector->data, stream);
+  auto vector = upload_values(values, "a norm", stream);
   if (progress) progress(file_bytes(*slice.tensor, vector->size));
   return vector;
+}
+
+std::unique_ptr<CudaVector> upload_convolution(const MatrixSource& source, cudaStream_t stream,
+                                               const LoadProgress& progress) {
+  return upload_values(read_taps(source, progress), "a convolution", stream);
 }
 
 }  // namespace capstan::cuda

@@ -52,6 +52,9 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const Uplo
                                           const LoadProgress& progress);
 std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset, cudaStream_t stream,
                                           const LoadProgress& progress);
+// Uploads the values of read_taps.
+std::unique_ptr<CudaVector> upload_convolution(const MatrixSource& source, cudaStream_t stream,
+                                               const LoadProgress& progress);
 
 // How K of a matrix is split on this rank.
 DepthSplit split_of(const MatrixSource& source);

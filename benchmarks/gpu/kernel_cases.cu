@@ -234,6 +234,9 @@ std::vector<KernelCase> repeated_cases() {
   for (const int tokens : {size(64, 3), size(1024, 40)})
     for (KernelCase& one : expert_cases(tokens))
       cases.push_back(std::move(one));
+  cases.push_back(recurrent_case(size(64, 3), 1));
+  cases.push_back(recurrent_case(2, size(512, 9)));
+  cases.push_back(lora_case(size(64, 3)));
   SampleRow greedy, drawn, top_p, top_k;
   greedy.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

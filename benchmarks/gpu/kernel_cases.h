@@ -74,6 +74,11 @@ KernelCase qkv_case(int tokens);
 // The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768.
 std::vector<KernelCase> expert_cases(int tokens);
 
+// The recurrent layer of Qwen3.5-9B between its projections.
+KernelCase recurrent_case(int num_seqs, int tokens_per_seq);
+// The update of one adapter of rank 16 to a product of 1,536 by 1,536, for one token of each sequence.
+KernelCase lora_case(int num_seqs);
+
 // All cases whose repeated runs are compared, one or more per kernel.
 std::vector<KernelCase> repeated_cases();
 

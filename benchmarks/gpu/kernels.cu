@@ -193,6 +193,13 @@ std::vector<KernelCase> cases_of(const std::string& group) {
     for (const int count : is_tiny ? std::vector<int>{3} : std::vector<int>{1, 8, 64, 1024, 8192})
       for (KernelCase& one : expert_cases(count))
         cases.push_back(std::move(one));
+  if (is_selected("recurrent"))
+    for (const auto& [num_seqs, count] :
+         is_tiny ? std::vector<Batch>{{2, 3}} : std::vector<Batch>{{1, 1}, {8, 1}, {64, 1}, {1, 1024}, {1, 8192}})
+      cases.push_back(recurrent_case(num_seqs, count));
+  if (is_selected("lora"))
+    for (const int count : is_tiny ? std::vector<int>{3} : std::vector<int>{1, 8, 64})
+      cases.push_back(lora_case(count));
   SampleRow greedy, drawn, top_p, top_k, logprobs;
   greedy.temperature = logprobs.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

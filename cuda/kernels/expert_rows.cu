@@ -44,15 +44,6 @@ __global__ void __launch_bounds__(kCountThreads) expert_count_kernel(ExpertRowsA
     args.row_tokens[row] = -1;
 }
 
-// Bit l is lane l's value.
-__device__ __forceinline__ uint32_t warp_mask(bool value) {
-  uint32_t mask = value ? 1u << lane_id() : 0;
-#pragma unroll
-  for (int bits = 1; bits < kWarpSize; bits *= 2)
-    mask |= __shfl_xor_sync(0xffffffffu, mask, bits);
-  return mask;
-}
-
 // A warp per expert gives its pairs their rows.
 __global__ void __launch_bounds__(kThreads) expert_place_kernel(ExpertRowsArgs args) {
   const int expert = static_cast<int>(blockIdx.x) * kWarps + warp_id(), lane = lane_id();

@@ -336,4 +336,21 @@ std::vector<float> read_floats(const TensorSlice& slice) {
   return ordered;
 }
 
+std::vector<float> read_taps(const MatrixSource& source, const LoadProgress& progress) {
+  check_source(source);
+  const int64_t taps = source.slices[0].num_cols, stride = (num_features(source) + 15) / 16 * 16;
+  std::vector<float> all(static_cast<size_t>((taps + 1) * stride), 0.0f);
+  float* to = all.data();
+  for (const TensorSlice& slice : source.slices) {
+    const std::vector<float> values = read_floats(slice);
+    for (int64_t channel = 0; channel < slice.num_rows; ++channel, ++to)
+      for (int64_t tap = 0; tap < taps; ++tap)
+        to[tap * stride] = values[static_cast<size_t>(channel * taps + tap)];
+    if (progress) progress(slice.num_rows * file_bytes(*slice.tensor, taps));
+  }
+  const std::vector<float> bias = read_bias(source);
+  std::copy(bias.begin(), bias.end(), all.end() - stride);
+  return all;
+}
+
 }  // namespace capstan

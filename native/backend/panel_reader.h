@@ -49,6 +49,9 @@ struct BlockRange {
 BlockRange block_range(const TensorSlice& slice);
 // Returns the slice in f32, row-major.
 std::vector<float> read_floats(const TensorSlice& slice);
+// Returns the weights of a convolution, (taps + 1, channels rounded up to 16): the weights of each tap, oldest input
+// first, then the bias.
+std::vector<float> read_taps(const MatrixSource& source, const LoadProgress& progress);
 // Returns element i of an array of `dtype`.
 float element_at(DType dtype, const char* data, int64_t i);
 

@@ -7,8 +7,10 @@
 
 #include "cuda/attention_layout.h"
 #include "cuda/kernels.h"
+#include "cuda/recurrent.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/kernel_testing.h"
+#include "test/native/recurrent_case.h"
 #include "test/native/testing.h"
 
 namespace capstan::testing {
@@ -292,6 +294,46 @@ TEST(cuda_attention_launchers_reject_invalid_arguments) {
                                     {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
                                     {"is_row_major", [](AttentionArgs& args) { args.is_row_major = false; }},
                                 });
+}
+
+TEST(cuda_recurrent_launchers_reject_invalid_arguments) {
+  RecurrentArgs good;
+  good.shape = RecurrentCase::small_shape(Mixer::kDeltaNet);
+  good.num_tokens = kTokens, good.num_seqs = 1;
+  good.conv_stride = good.shape.conv_channels;
+  good.projection_stride = num_projections(Mixer::kDeltaNet, good.shape);
+  good.slot_stride = layer_state_floats(good.shape);
+  good.split = split_depth(good.shape.output_size(), good.shape.output_size(), 1);
+  expect_refused<RecurrentArgs>(
+      good, [](const RecurrentArgs& args) { launch_recurrent(args, stream()); },
+      {
+          {"num_tokens > 0", [](RecurrentArgs& args) { args.num_tokens = 0; }},
+          {"num_seqs <= args.num_tokens", [](RecurrentArgs& args) { args.num_seqs = kTokens + 1; }},
+          {"conv_taps <= kMaxConvTaps", [](RecurrentArgs& args) { args.shape.conv_taps = kMaxConvTaps + 1; }},
+          {"conv_stride >= shape.conv_channels", [](RecurrentArgs& args) { args.conv_stride -= 1; }},
+          {"num_projections", [](RecurrentArgs& args) { args.projection_stride -= 1; }},
+          {"layer_state_floats", [](RecurrentArgs& args) { args.slot_stride -= 1; }},
+          {"== shape.output_size()", [](RecurrentArgs& args) { args.split.part_cols -= 1; }},
+          {"state_size <= kMaxStateSize",
+           [](RecurrentArgs& args) {
+             args.shape.state_size = kMaxStateSize + 1;
+             args.slot_stride = layer_state_floats(args.shape);
+           }},
+          {"num_heads % shape.num_groups == 0", [](RecurrentArgs& args) { args.shape.num_groups = 4; }},
+          {"skip != nullptr", [](RecurrentArgs& args) { args.mixer = Mixer::kMamba2; }},
+      });
+  OutputGateArgs gate;
+  gate.num_tokens = kTokens;
+  gate.gates = dummy_pointer<float>();
+  gate.gate_stride = kHidden;
+  gate.split = split_depth(kHidden, kHidden, 1);
+  gate.acts = dummy_pointer<uint16_t>();
+  expect_refused<OutputGateArgs>(gate, [](const OutputGateArgs& args) { launch_output_gate(args, stream()); },
+                                 {
+                                     {"num_tokens > 0", [](OutputGateArgs& args) { args.num_tokens = 0; }},
+                                     {"gates != nullptr", [](OutputGateArgs& args) { args.gates = nullptr; }},
+                                     {"gate_stride >= size", [](OutputGateArgs& args) { args.gate_stride -= 1; }},
+                                 });
 }
 
 TEST(cuda_sample_launcher_rejects_invalid_arguments) {

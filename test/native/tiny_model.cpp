@@ -26,6 +26,20 @@ static bool is_mixture(const TinyShape& shape, int layer) {
   return shape.num_experts > 0 && layer > 0;
 }
 
+static RecurrentShape recurrent_shape(const TinyShape& model) {
+  RecurrentShape shape;
+  if (model.first_mixer == Mixer::kShortConv) {
+    shape.conv_taps = 3;
+    shape.conv_channels = model.hidden_size;
+    return shape;
+  }
+  shape.num_heads = 4, shape.num_groups = 2;
+  shape.head_dim = 32, shape.state_size = 16;
+  shape.conv_taps = 4;
+  shape.conv_channels = shape.output_size() + 2 * shape.num_groups * shape.state_size;
+  return shape;
+}
+
 TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   request_.device.isa = wanted_isa();
   char path[] = "/tmp/capstan-model-XXXXXX";
@@ -44,6 +58,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       add(std::string("mtp.") + norm + ".weight", 0, shape.hidden_size, 0.2f, 1);
   }
   const int num_layers = shape.num_layers + (shape.has_mtp ? 1 : 0);
+  request_.spec.hidden_size = shape.hidden_size;
+  if (shape.first_mixer != Mixer::kAttention) request_.spec.recurrent = recurrent_shape(shape);
   for (int layer = 0; layer < num_layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     const auto linear = [&](const std::string& name, int64_t rows, int64_t cols, bool has_bias) {
@@ -52,10 +68,14 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
     };
     add(prefix + "input_norm.weight", 0, shape.hidden_size, 0.2f, 1);
     add(prefix + "mlp_norm.weight", 0, shape.hidden_size, 0.2f, 1);
-    linear("q_proj", q_size, shape.hidden_size, shape.has_bias);
-    linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
-    linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
-    linear("o_proj", shape.hidden_size, q_size, false);
+    if (layer == 0 && shape.first_mixer != Mixer::kAttention) {
+      add_mixer(prefix, shape.first_mixer);
+    } else {
+      linear("q_proj", (shape.has_output_gate ? 2 : 1) * q_size, shape.hidden_size, shape.has_bias);
+      linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
+      linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
+      linear("o_proj", shape.hidden_size, q_size, false);
+    }
     const auto mlp = [&](const std::string& of, int64_t size, bool has_bias) {
       linear(of + "gate_proj", size, shape.hidden_size, false);
       linear(of + "up_proj", size, shape.hidden_size, false);
@@ -72,14 +92,13 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
     } else {
       mlp("", shape.intermediate_size, false);
     }
-    if (shape.has_qk_norm) {
+    if (shape.has_qk_norm && (layer > 0 || shape.first_mixer == Mixer::kAttention)) {
       add(prefix + "q_norm.weight", 0, shape.head_dim, 0.2f, 1);
       add(prefix + "k_norm.weight", 0, shape.head_dim, 0.2f, 1);
     }
   }
   ModelSpec& spec = request_.spec;
   spec.vocab_size = shape.vocab_size;
-  spec.hidden_size = shape.hidden_size;
   spec.intermediate_size = shape.intermediate_size;
   spec.num_heads = shape.num_heads;
   spec.num_kv_heads = shape.num_kv_heads;
@@ -88,6 +107,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   if (shape.has_qk_norm) spec.qk_norm = QkNorm::kHead;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   spec.layers.resize(static_cast<size_t>(num_layers));
+  spec.layers[0].mixer = shape.first_mixer;
+  spec.has_output_gate = shape.has_output_gate;
   spec.layers[static_cast<size_t>(shape.num_layers) - 1].window = shape.sliding_window;
   for (size_t layer = 0; layer < spec.layers.size(); ++layer)
     spec.layers[layer].is_moe = is_mixture(shape, static_cast<int>(layer));
@@ -99,6 +120,12 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   RopeSpec& rope = spec.ropes.emplace_back();
   rope.rotary_dim = shape.head_dim;
   rope.original_max_positions = spec.max_position_embeddings = 400;
+  spec.layers[static_cast<size_t>(shape.num_layers) - 1].rope = shape.last_rope;
+  if (shape.last_rope > 0) {
+    RopeSpec other = rope;
+    other.theta = 100, other.rotary_dim = shape.head_dim / 2;
+    spec.ropes.push_back(other);
+  }
   request_.files = {path_};
   request_.vocabulary = std::make_shared<Vocabulary>();
   request_.vocabulary->offsets.push_back(0);
@@ -141,6 +168,30 @@ void TinyModel::add(const std::string& name, int64_t rows, int64_t cols, float d
   EXPECT(::write(fd_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   end_ += bytes.size();
   request_.tensors.push_back(entry);
+}
+
+void TinyModel::add_mixer(const std::string& prefix, Mixer mixer) {
+  const RecurrentShape& shape = request_.spec.recurrent;
+  const int64_t values = shape.output_size(), keys = int64_t{shape.num_groups} * shape.state_size;
+  const auto linear = [&](const std::string& name, int64_t rows, int64_t cols) {
+    add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
+  };
+  const int64_t hidden_size = request_.spec.hidden_size;
+  linear("o_proj", hidden_size, values);
+  linear("conv", shape.conv_channels, shape.conv_taps);
+  if (mixer == Mixer::kShortConv) return linear("in_proj", 3 * shape.conv_channels, hidden_size);
+  add(prefix + "a_log", 0, shape.num_heads, 0.5f);
+  add(prefix + "dt_bias", 0, shape.num_heads, 1);
+  if (mixer == Mixer::kMamba2) {
+    linear("in_proj", 2 * values + 2 * keys + shape.num_heads, hidden_size);
+    add(prefix + "skip", 0, shape.num_heads, 1);
+    return add(prefix + "mixer_norm.weight", 0, values, 0.2f, 1);
+  }
+  linear("in_proj_qkv", values + 2 * keys, hidden_size);
+  linear("in_proj_z", values, hidden_size);
+  linear("in_proj_a", shape.num_heads, hidden_size);
+  linear("in_proj_b", shape.num_heads, hidden_size);
+  add(prefix + "mixer_norm.weight", 0, shape.head_dim, 0.2f, 1);
 }
 
 bool Answer::operator==(const Answer& other) const {

@@ -24,6 +24,12 @@ struct TinyShape {
   // Layers from the second on are mixtures of experts, if there are any. shared_expert_size: 0 = no shared expert.
   int num_experts = 0, top_k = 0;
   int64_t expert_size = 64, shared_expert_size = 0;
+  // kAttention: no layer is recurrent. Otherwise the first one is, with 4 heads of 32 in 2 groups, or as a short
+  // convolution of hidden_size channels.
+  Mixer first_mixer = Mixer::kAttention;
+  bool has_output_gate = false;
+  // Of the last layer: -1 = no rotation, 1 = another one than that of the other layers.
+  int last_rope = 0;
 };
 
 // A random checkpoint in a temporary file, and the record that loads it on the CPU.
@@ -40,6 +46,8 @@ class TinyModel {
  private:
   // Adds a tensor. `rows` is 0 for a vector.
   void add(const std::string& name, int64_t rows, int64_t cols, float deviation, float mean = 0);
+  // Adds the tensors of a recurrent layer.
+  void add_mixer(const std::string& prefix, Mixer mixer);
 
   DType dtype_;
   int fd_ = -1;

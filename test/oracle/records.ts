@@ -6,7 +6,7 @@
  *
  * Words are separated by whitespace, and lists start with their length. File paths are relative to the current folder.
  * Contains only what CUDA runs: models with 16-bit weights. Their decoder differs from that of Llama only in the norms
- * of q and k, and in the windows.
+ * of q and k, windows, rotations, output gates, offsets of norms, and recurrent layers.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -18,6 +18,8 @@ import { PLAIN_DECODER } from '../../ts/model/config';
 import { type GoldenCase, listCases, nativeTolerance } from './golden';
 
 const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
+
+const NO_RECURRENT = { numHeads: 0, numGroups: 0, headDim: 0, stateSize: 0, convTaps: 0, convChannels: 0 };
 
 /** Returns the record that the library passes to the addon for a model. */
 async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLoad> {
@@ -33,14 +35,13 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
 }
 
 function runsOnCuda(spec: NativeLoad['spec']): boolean {
-  const { qkNorm, ...plain } = PLAIN_DECODER;
+  const { qkNorm, hasOutputGate: _, normOffset: __, ...plain } = PLAIN_DECODER;
   const isPlain = Object.entries(plain).every(([key, value]) =>
     isDeepStrictEqual(spec[key as keyof typeof plain], value),
   );
-  const hasOneRope =
-    spec.ropes.length === 1 && spec.ropes[0].type !== 'longrope' && spec.ropes[0].queryScaleGrowth === 0;
-  const isLlama = spec.layers.every(({ mixer, rope, isMoe }) => mixer === 'attention' && rope === 0 && !isMoe);
-  return isPlain && hasOneRope && isLlama && (spec.qkNorm === qkNorm || spec.qkNorm === 'head');
+  const hasRopes = spec.ropes.every(({ type, queryScaleGrowth }) => type !== 'longrope' && queryScaleGrowth === 0);
+  const isDense = spec.layers.every(({ isMoe }) => !isMoe);
+  return isPlain && hasRopes && isDense && (spec.qkNorm === qkNorm || spec.qkNorm === 'head');
 }
 
 /** Returns undefined for a model that CUDA does not run. */
@@ -49,7 +50,7 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
   const { files, tensors, spec, options } = await nativeRecord(goldenCase);
   const isInOrder = tensors.every(({ interleavedHeadDim }) => interleavedHeadDim === undefined);
   if (!isInOrder || !runsOnCuda(spec)) return undefined;
-  const [rope] = spec.ropes;
+  const recurrent = spec.recurrent ?? NO_RECURRENT;
   const tolerance = nativeTolerance(golden);
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
   return [
@@ -59,9 +60,16 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
     `tensors ${tensors.length}`,
     ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
     `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.layers.length} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
-      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.layers.map((layer) => layer.window))} ${spec.qkNorm}`,
-    `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
-      ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
+      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${spec.qkNorm}` +
+      ` ${Number(spec.hasOutputGate)} ${spec.normOffset}`,
+    `layers ${spec.layers.map(({ mixer, window, rope }) => `${mixer} ${window} ${rope}`).join(' ')}`,
+    `recurrent ${recurrent.numHeads} ${recurrent.numGroups} ${recurrent.headDim} ${recurrent.stateSize} ${recurrent.convTaps} ${recurrent.convChannels}`,
+    `ropes ${spec.ropes.length}`,
+    ...spec.ropes.map(
+      (rope) =>
+        `${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
+        ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
+    ),
     `prompts ${golden.prompts.length}`,
     ...golden.prompts.map((prompt) =>
       [

@@ -178,21 +178,9 @@ std::unique_ptr<CpuVector> read_layer_norm(const TensorSlice& weight, const Tens
 }
 
 std::unique_ptr<CpuVector> read_convolution(const MatrixSource& source, const LoadProgress& progress) {
-  check_source(source);
-  const int64_t taps = source.slices[0].num_cols, stride = (num_features(source) + 15) / 16 * 16;
   auto vector = std::make_unique<CpuVector>();
-  vector->size = (taps + 1) * stride;
-  vector->values.assign(static_cast<size_t>(vector->size), 0.0f);
-  float* to = vector->values.data();
-  for (const TensorSlice& slice : source.slices) {
-    const std::vector<float> values = read_floats(slice);
-    for (int64_t channel = 0; channel < slice.num_rows; ++channel, ++to)
-      for (int64_t tap = 0; tap < taps; ++tap)
-        to[tap * stride] = values[static_cast<size_t>(channel * taps + tap)];
-    if (progress) progress(slice.num_rows * file_bytes(*slice.tensor, taps));
-  }
-  const std::vector<float> bias = read_bias(source);
-  std::copy(bias.begin(), bias.end(), vector->values.end() - stride);
+  vector->values = read_taps(source, progress);
+  vector->size = static_cast<int64_t>(vector->values.size());
   return vector;
 }
 

@@ -47,7 +47,7 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, c
 // Returns (2, size rounded up to 16): the weights, then the bias, which is 0 when null.
 std::unique_ptr<CpuVector> read_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
                                            const LoadProgress& progress);
-// Returns (taps + 1, channels rounded up to 16): the weights of each tap, oldest input first, then the bias.
+// Returns the values of read_taps.
 std::unique_ptr<CpuVector> read_convolution(const MatrixSource& source, const LoadProgress& progress);
 
 // out (cols) = row `row` of a packed matrix. The matrix must not be gated.

@@ -108,6 +108,14 @@ TEST(cuda_engine_answers_like_the_cpu) {
   expect_ranks_like_the_cpu();
 }
 
+TEST(cuda_engine_rotates_each_layer_by_its_table) {
+  TinyShape shape;
+  for (const int rope : {-1, 1}) {
+    shape.last_rope = rope;
+    expect_like_the_cpu(shape, DType::kF16, 1, {random_ids(1, 40, 300)});
+  }
+}
+
 TEST(cuda_engine_keeps_a_wider_model_within_contract_4) {
   TinyShape shape{.hidden_size = 512, .intermediate_size = 1024, .num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
   const Prompts prompts = is_full_run() ? some_prompts() : Prompts{random_ids(1, 20, 300), random_ids(2, 66, 300)};
@@ -199,9 +207,59 @@ TEST(cuda_engine_with_experts_changes_no_bit) {
   }
 }
 
+// Disables features of the backend for sessions created during its lifetime.
+class Without {
+ public:
+  explicit Without(const char* parts) { setenv("CAPSTAN_CUDA_WITHOUT", parts, 1); }
+  ~Without() { unsetenv("CAPSTAN_CUDA_WITHOUT"); }
+};
+
+// A gated delta net beside attention with output gates (Qwen3.5), and the other recurrent layers.
+std::vector<TinyShape> recurrent_models() {
+  TinyShape delta_net{.num_layers = 2};
+  delta_net.first_mixer = Mixer::kDeltaNet;
+  delta_net.has_bias = false, delta_net.has_output_gate = true;
+  TinyShape short_conv{.num_layers = 2}, mamba{.num_layers = 2};
+  short_conv.first_mixer = Mixer::kShortConv;
+  mamba.first_mixer = Mixer::kMamba2, mamba.last_rope = -1;
+  return {delta_net, short_conv, mamba};
+}
+
+TEST(cuda_engine_with_recurrent_layers_answers_like_the_cpu) {
+  for (TinyShape shape : recurrent_models()) {
+    expect_like_the_cpu(shape, DType::kBf16, 1);
+    shape.intermediate_size = 256;
+    for (const int world_size : {1, 2})
+      expect_like_the_cpu(shape, DType::kF16, world_size);
+  }
+}
+
+// The batch, snapshots of states, chunks and ranks.
+TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
+  for (TinyShape shape : recurrent_models()) {
+    shape.intermediate_size = 256;
+    const TinyModel model(shape, DType::kBf16);
+    const Prompts prompts = engine_prompts();
+    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+    for (const int world_size : {1, 2}) {
+      LoadRequest request = on_device(model, world_size);
+      if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
+      Session session(request);
+      const std::string what = "recurrent layers, " + std::to_string(world_size) + " ranks";
+      expect_same(batched_answers(session, num_tokens(), prompts), solo, what.c_str());
+      expect_same(batched_answers(session, num_tokens(), prompts), solo, (what + ", cached").c_str());
+      EXPECT(session.engine().stats().num_snapshot_hits > 0);
+    }
+    const Without graphs("graphs,gemv");
+    expect_same(solo_answers(on_device(model), num_tokens(), prompts), solo, "recurrent layers without graphs");
+  }
+}
+
 // Prompts and completions of few ids, so that look-ups find places. Drafts are accepted and rejected.
 TEST(cuda_engine_speculation_changes_no_bit) {
-  for (const auto& [shape, dtype] : models()) {
+  std::vector<EngineModel> all = models();
+  all.push_back({recurrent_models()[0], DType::kBf16});
+  for (const auto& [shape, dtype] : all) {
     const TinyModel model(shape, dtype);
     const auto answers = [&](const LoadRequest& load, EngineStats* stats = nullptr) {
       Session session(load);
@@ -231,13 +289,6 @@ TEST(cuda_engine_speculation_changes_no_bit) {
     EXPECT(stats.num_accepted_tokens[0] > 0 && stats.num_accepted_tokens[0] < stats.num_draft_tokens);
   }
 }
-
-// Disables features of the backend for sessions created during its lifetime.
-class Without {
- public:
-  explicit Without(const char* parts) { setenv("CAPSTAN_CUDA_WITHOUT", parts, 1); }
-  ~Without() { unsetenv("CAPSTAN_CUDA_WITHOUT"); }
-};
 
 TEST(cuda_engine_without_a_feature_changes_no_bit) {
   TinyShape shape;

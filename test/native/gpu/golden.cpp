@@ -56,6 +56,19 @@ void expect_word(std::istream& in, const char* wanted) {
     throw Error(ErrorCode::kInvalidArgument, std::string("golden records: expected ") + wanted + ", got " + word);
 }
 
+RopeSpec read_rope(std::istream& in) {
+  RopeSpec rope;
+  std::string word;
+  in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
+      rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor;
+  rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault},
+                                      {"linear", RopeType::kLinear},
+                                      {"dynamic", RopeType::kDynamic},
+                                      {"llama3", RopeType::kLlama3},
+                                      {"yarn", RopeType::kYarn}});
+  return rope;
+}
+
 void read_request(std::istream& in, LoadRequest& request) {
   size_t count = 0;
   expect_word(in, "files");
@@ -79,21 +92,26 @@ void read_request(std::istream& in, LoadRequest& request) {
       spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
   spec.activation = one_of<Activation>(
       word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
-  in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings;
-  for (const int32_t window : read_list<int32_t>(in))
-    spec.layers.push_back({Mixer::kAttention, window, 0});
-  in >> word;
+  in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings >> word;
   spec.qk_norm = one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}});
-  if (spec.num_layers() != num_layers) throw std::runtime_error("the golden records have no window for each layer");
-  RopeSpec& rope = spec.ropes.emplace_back();
-  expect_word(in, "rope");
-  in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
-      rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor;
-  rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault},
-                                      {"linear", RopeType::kLinear},
-                                      {"dynamic", RopeType::kDynamic},
-                                      {"llama3", RopeType::kLlama3},
-                                      {"yarn", RopeType::kYarn}});
+  in >> spec.has_output_gate >> spec.norm_offset;
+  expect_word(in, "layers");
+  for (int i = 0; i < num_layers; ++i) {
+    LayerSpec& layer = spec.layers.emplace_back();
+    in >> word >> layer.window >> layer.rope;
+    layer.mixer = one_of<Mixer>(word, {{"attention", Mixer::kAttention},
+                                       {"delta_net", Mixer::kDeltaNet},
+                                       {"short_conv", Mixer::kShortConv},
+                                       {"mamba2", Mixer::kMamba2}});
+  }
+  expect_word(in, "recurrent");
+  RecurrentShape& recurrent = spec.recurrent;
+  in >> recurrent.num_heads >> recurrent.num_groups >> recurrent.head_dim >> recurrent.state_size >>
+      recurrent.conv_taps >> recurrent.conv_channels;
+  expect_word(in, "ropes");
+  in >> count;
+  for (size_t i = 0; i < count; ++i)
+    spec.ropes.push_back(read_rope(in));
 }
 
 bool read_model(std::istream& in, GoldenModel& model) {

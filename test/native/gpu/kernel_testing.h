@@ -94,20 +94,6 @@ inline std::vector<float> rounded(FloatType type, std::vector<float> values) {
     value = value_of(type, bits_of(type, value));
   return values;
 }
-// Deterministic, approximately normal values. One draw per value, because large shapes need millions of them.
-inline std::vector<float> noise(uint64_t seed, int64_t count, float deviation) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint64_t x = (seed * 0x9e3779b97f4a7c15ull) ^ (i + 1) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    x ^= x >> 31;
-    const int64_t sum = static_cast<int64_t>(x & 0xffff) + static_cast<int64_t>(x >> 16 & 0xffff) +
-                        static_cast<int64_t>(x >> 32 & 0xffff) + static_cast<int64_t>(x >> 48);
-    values[i] = static_cast<float>(sum - 2 * 0xffff) * (deviation * 1.7320508f / 0xffff);
-  }
-  return values;
-}
 constexpr uint16_t kUnwritten = 0xffff;
 inline bool is_unwritten(float value) {
   uint32_t bits;
