@@ -61,7 +61,7 @@ void launch_recurrent(const RecurrentArgs& args, cudaStream_t stream);
 struct OutputGateArgs {
   FloatType type = FloatType::kBf16;
   int num_tokens = 0;
-  const float* gates = nullptr;  // (num_tokens, gate_stride), of which K are used
+  const float* gates = nullptr;  // (num_tokens, gate_stride); the first K of a row are used
   int64_t gate_stride = 0;
   DepthSplit split;  // of K
   uint16_t* acts = nullptr;

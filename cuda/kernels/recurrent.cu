@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(RecurrentArgs args
   for (int token = first; token < end; ++token) {
     const int buffer = (token - first) % 2;
     const float now_value = value, now_decay = decay, now_scale = scale;
-    // NOTE: nobody reads the other buffer after this barrier, so it may be overwritten below.
+    // NOTE: after this barrier no thread reads the other buffer, so it may be overwritten below.
     __syncthreads();
     if (token + 1 < end) load(token + 1);
     const float* const key = shared + buffer * 2 * kSize + row_thread;
