@@ -18,7 +18,9 @@
 #endif
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace capstan::benchmarks {
 
