@@ -1,4 +1,4 @@
-import { lookUp, serviceText, t } from '../i18n';
+import { lookUp, serviceText, t } from '../i18n/texts';
 import { type ApiProblem, detailOf } from './problem';
 
 /** The title of a problem and the detail from the service, in the language of the page. */

@@ -1,5 +1,5 @@
 import type { Problem } from '../../api/objects';
-import { serviceText } from '../i18n';
+import { serviceText } from '../i18n/texts';
 
 /** A refused request, or the reason why the service could not be reached. */
 export class ApiProblem extends Error {

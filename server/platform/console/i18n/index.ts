@@ -1,5 +1,7 @@
-import en, { type MessageKey } from './en';
-import { fill, type Values } from './fill';
+import en from './en';
+import { showTexts } from './texts';
+
+export { lookUp, serviceText, t } from './texts';
 
 export type Locale = 'en' | 'zh-CN';
 export const LOCALES: readonly { locale: Locale; name: string }[] = [
@@ -8,24 +10,7 @@ export const LOCALES: readonly { locale: Locale; name: string }[] = [
 ];
 
 let current: Locale = 'en';
-let messages: Readonly<Record<MessageKey, string>> = en;
-let translate: ((text: string) => string) | undefined;
 const listeners = new Set<() => void>();
-
-/** The text of a message in the current language. */
-export function t(key: MessageKey, values?: Values): string {
-  return fill(messages[key], values);
-}
-
-/** The text of a key that is built at run time, or undefined if there is no such key. */
-export function lookUp(key: string, values?: Values): string | undefined {
-  return Object.hasOwn(messages, key) ? fill(messages[key as MessageKey], values) : undefined;
-}
-
-/** A text that the service wrote, such as a reason or a note in a log. Unknown texts stay in English. */
-export function serviceText(text: string): string {
-  return translate?.(text) ?? text;
-}
 
 export function locale(): Locale {
   return current;
@@ -38,10 +23,10 @@ export function onLocale(listener: () => void): () => void {
 
 /** Loads a language and renders the page again. */
 export async function setLocale(next: Locale): Promise<void> {
-  if (next === 'en') [messages, translate] = [en, undefined];
+  if (next === 'en') showTexts(en);
   else {
     const [texts, service] = await Promise.all([import('./zh-cn'), import('./zh-cn-service')]);
-    [messages, translate] = [texts.default, service.translateServiceText];
+    showTexts(texts.default, service.translateServiceText);
   }
   current = next;
   document.documentElement.lang = next;

@@ -8,7 +8,10 @@ import {
   toProblem,
 } from '../../../../server/platform/console/api/problem';
 import { readEvents, SseParser } from '../../../../server/platform/console/api/sse';
-import { setLocale } from '../../../../server/platform/console/i18n';
+import en from '../../../../server/platform/console/i18n/en';
+import { showTexts } from '../../../../server/platform/console/i18n/texts';
+import zhCn from '../../../../server/platform/console/i18n/zh-cn';
+import { translateServiceText } from '../../../../server/platform/console/i18n/zh-cn-service';
 import {
   draftOfKey,
   EMPTY_KEY,
@@ -150,8 +153,7 @@ describe('problems', () => {
     ]).toEqual(['', 'name: taken']);
   });
 
-  test('are shown in the language of the page', async () => {
-    Object.assign(globalThis, { document: { documentElement: { lang: 'en' } } });
+  test('are shown in the language of the page', () => {
     const taken = problemOf(
       409,
       JSON.stringify({ code: 'conflict', detail: 'name: the owner already has a container with this name' }),
@@ -167,11 +169,10 @@ describe('problems', () => {
     const shown = () => [describeProblem(taken).detail, describeProblem(empty).detail, fieldMessage(empty, '/name')];
     try {
       expect(shown()).toEqual([taken.message, '/name: unknown field', 'unknown field']);
-      await setLocale('zh-CN');
+      showTexts(zhCn, translateServiceText);
       expect(shown()).toEqual(['所有者已有同名的容器，请使用其他名称', '/name：未知字段', '未知字段']);
     } finally {
-      await setLocale('en');
-      Reflect.deleteProperty(globalThis, 'document');
+      showTexts(en);
     }
   });
 });
