@@ -36,11 +36,8 @@ std::unique_ptr<LoraMatrix> CudaBackend::load_lora(const LoraSource& source, con
 }
 
 void CudaBackend::allocate_adapters(int64_t num_tokens, int64_t gate_up_rows) {
-  const auto floats = [](int64_t count, const char* purpose) {
-    return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
-  };
-  lora_values_ = floats(num_tokens * max_lora_values(limits_.max_lora_rank), "the products of adapters");
-  gates_ups_ = floats(std::min<int64_t>(num_tokens, kGateTokens) * gate_up_rows, "the gates of adapters");
+  lora_values_ = device_floats(num_tokens * max_lora_values(limits_.max_lora_rank), "the products of adapters");
+  gates_ups_ = device_floats(std::min<int64_t>(num_tokens, kGateTokens) * gate_up_rows, "the gates of adapters");
 }
 
 // Computes t for the rows.

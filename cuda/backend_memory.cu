@@ -118,13 +118,10 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
                 kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   qkv_stride_ = q_size + 2 * kv_size + (model.has_output_gate ? q_size : 0);
-  const auto floats = [](int64_t count, const char* purpose) {
-    return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
-  };
-  hidden_ = floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
-  qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
+  hidden_ = device_floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
+  qkv_ = device_floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
-  logits_ = floats(seqs * logits_stride(), "the logits");
+  logits_ = device_floats(seqs * logits_stride(), "the logits");
   if (ranks_->is_first())
     sampler_ =
         std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs,
@@ -148,11 +145,11 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     rope_offsets_.push_back(rope_floats);
     rope_floats += int64_t{model.max_model_len} * table.rotary_dim;
   }
-  rope_ = floats(rope_floats, "the RoPE tables");
+  rope_ = device_floats(rope_floats, "the RoPE tables");
   // Warm-up steps run before the tables are known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE tables");
-  scratch_ =
-      floats(attention_scratch_floats(max_attention_splits(model, limits), layout_), "the scratch memory of attention");
+  scratch_ = device_floats(attention_scratch_floats(max_attention_splits(model, limits), layout_),
+                           "the scratch memory of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t),
                             "the row counters of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the row counters of a product");
@@ -161,8 +158,8 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                                "the tile flags of a product");
     check(cudaMemsetAsync(tile_flags_.as<void>(), 0, tile_flags_.bytes(), stream_), "the tile flags of a product");
   }
-  parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_),
-                  "the partial sums of a product");
+  parts_ = device_floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_),
+                         "the partial sums of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
   rows_staging_.ensure_capacity(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
   wait_for(stream_);

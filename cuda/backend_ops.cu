@@ -61,9 +61,9 @@ GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
-  // The kernels that add parts and finish heads have no output gates.
-  const bool are_heads_alone = heads != nullptr && !model_.has_output_gate;
-  if (are_heads_alone && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
+  // The fused epilogues do not handle output gates.
+  const bool can_fuse_heads = heads != nullptr && !model_.has_output_gate;
+  if (can_fuse_heads && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
   if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
     if (is_gemv(fused) && world_size() > 1) {
       all_reduce_partials();
@@ -85,7 +85,7 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
   QkvArgs of_parts;
-  if (are_heads_alone && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
+  if (can_fuse_heads && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
     of_parts = *heads;
     of_parts.qkv = parts_.as<float>();
     of_parts.parts = product.weights.split.parts;

@@ -15,10 +15,6 @@ int64_t slot_floats(const DeviceModel& model) {
   return std::ranges::count_if(model.layers, is_recurrent) * layer_state_floats(model.recurrent);
 }
 
-DeviceBuffer floats(int64_t count, const char* purpose) {
-  return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
-}
-
 }  // namespace
 
 std::unique_ptr<Vector> CudaBackend::load_convolution(const MatrixSource& source, const LoadProgress& progress) {
@@ -34,10 +30,10 @@ void CudaBackend::allocate_recurrent(int64_t num_tokens) {
   const Mixer mixer = std::ranges::find_if(model_.layers, is_recurrent)->mixer;
   RecurrentBuffers& buffers = recurrent_;
   buffers.projection_stride = num_projections(mixer, shape);
-  buffers.projections = floats(num_tokens * buffers.projection_stride, "the projections of recurrent layers");
+  buffers.projections = device_floats(num_tokens * buffers.projection_stride, "the projections of recurrent layers");
   if (mixer != Mixer::kShortConv) {
-    buffers.mixed = floats(num_tokens * shape.conv_channels, "the results of recurrent layers");
-    buffers.gates = floats(num_tokens * 2 * shape.num_heads, "the gates of recurrent layers");
+    buffers.mixed = device_floats(num_tokens * shape.conv_channels, "the results of recurrent layers");
+    buffers.gates = device_floats(num_tokens * 2 * shape.num_heads, "the gates of recurrent layers");
   }
   const int64_t size = shape.output_size(), total = size * world_size();
   buffers.acts =
@@ -47,7 +43,7 @@ void CudaBackend::allocate_recurrent(int64_t num_tokens) {
 // The states of all sequences. A slot is written before it is read.
 void CudaBackend::allocate_states() {
   recurrent_.states = {};
-  recurrent_.states = floats(limits_.num_state_slots * slot_floats(model_), "the states of recurrent layers");
+  recurrent_.states = device_floats(limits_.num_state_slots * slot_floats(model_), "the states of recurrent layers");
 }
 
 void CudaBackend::recurrent(int layer, const LayerWeights& weights) {

@@ -97,6 +97,10 @@ inline void wait_for(cudaStream_t stream) {
   wait_until_done([&] { return cudaStreamQuery(stream); });
 }
 
+inline DeviceBuffer device_floats(int64_t count, const char* purpose) {
+  return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
+}
+
 class Event {
  public:
   Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }

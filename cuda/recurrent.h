@@ -42,12 +42,12 @@ struct RecurrentArgs {
 
   const float* conv = nullptr;  // (conv_taps + 1, conv_stride) the taps, oldest input first, and the bias
   int64_t conv_stride = 0;
-  const float *a_log = nullptr, *dt_bias = nullptr, *skip = nullptr, *norm = nullptr;  // none of a short convolution
+  const float *a_log = nullptr, *dt_bias = nullptr, *skip = nullptr, *norm = nullptr;  // null for short convolutions
 
   const float* projections = nullptr;  // (num_tokens, projection_stride)
   int64_t projection_stride = 0;
-  float* mixed = nullptr;   // (num_tokens, conv_channels) scratch; none of a short convolution
-  float* gates = nullptr;   // (num_tokens, 2, num_heads) scratch: decays and scales; none of a short convolution
+  float* mixed = nullptr;   // (num_tokens, conv_channels) scratch; null for short convolutions
+  float* gates = nullptr;   // (num_tokens, 2, num_heads) scratch: decays and scales; null for short convolutions
   float* states = nullptr;  // the layer in slot 0
   int64_t slot_stride = 0;  // floats from a slot to the next one
 

@@ -12,7 +12,7 @@ namespace {
 
 // Decode batches are padded to a multiple of this, large ones to a multiple of four times this.
 constexpr int kRowStep = 8;
-constexpr size_t kArrayWords = 4 * 13;  // padding between 13 arrays that are aligned to 16 bytes
+constexpr size_t kArrayWords = 4 * 12;  // padding between up to 12 arrays that are aligned to 16 bytes
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
 // Rows of the graph that serves `count` sequences.
@@ -42,8 +42,8 @@ size_t max_step_words(const DeviceModel& model, const DeviceLimits& limits) {
   const auto blocks =
       static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
   const auto tiles = static_cast<size_t>(max_tiles(model, limits));
-  const size_t of_states = model.has_recurrent_layers() ? tokens * 2 + seqs : 0;
-  return of_states + tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
+  const size_t state_words = model.has_recurrent_layers() ? tokens * 2 + seqs : 0;
+  return state_words + tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
 
 }  // namespace

@@ -111,8 +111,8 @@ export async function draftMemory(
 }
 
 /**
- * Returns the ids that the model's files name and that of the tokenizer's EOS token, corrected by the special tokens of
- * its format. Many chat models name the end of a turn only in the tokenizer's files.
+ * Returns the EOS ids of the model's files and of its tokenizer. Adds the turn ends of its tool-call format, and removes
+ * tokens that end only a part of a turn. Many chat models name the end of a turn only in the tokenizer's files.
  */
 async function findEosTokenIds({ config, text, toolCallFormat }: Model): Promise<number[]> {
   const idsOf = async (tokens: readonly string[] = []): Promise<number[]> =>

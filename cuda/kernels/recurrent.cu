@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(RecurrentArgs args
 }
 
 // Grid: (sequences, groups of kThreads channels). Stores the last inputs of the convolution up to each row that has a
-// slot to write. A thread has one channel of all rows, so its own order is enough: the slot that the sequence reads
-// comes last, and in it each input moves to an earlier place.
+// slot to write. Each thread handles one channel of all rows, so no barrier is needed. The slot that the sequence reads
+// is written last. Its inputs move to earlier places, so copying in ascending order is safe.
 __global__ void __launch_bounds__(kThreads) conv_state_kernel(RecurrentArgs args) {
   const int seq = static_cast<int>(blockIdx.x), num_kept = args.shape.conv_taps - 1;
   const int64_t channel = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;

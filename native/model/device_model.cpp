@@ -98,10 +98,11 @@ void merge_kv_groups(DeviceModel& model) {
     return;
   int num_layers = 0;
   for (DeviceLayer& layer : model.layers) {
+    if (layer.mixer != Mixer::kAttention) continue;
     layer.kv_group = 0;
     layer.kv_layer = num_layers++;
   }
-  model.kv_groups = {{0, num_layers}};
+  if (num_layers > 0) model.kv_groups = {{0, num_layers}};
 }
 
 void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables) {

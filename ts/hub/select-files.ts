@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
 import { EMBEDDING_FILE } from '../model/checkpoint';
-import { isGgufModel } from '../model/gguf/files';
+import { isGgufModel, QUANTIZATION } from '../model/gguf/files';
 import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
@@ -50,8 +50,6 @@ const SHARD_STEMS = ['model', 'model.safetensors'];
 /** The files of Mistral's own library, beside those with an index. */
 const OTHER_SHARDS = /^consolidated/;
 const GGUF_PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
-const QUANTIZATION =
-  /(?:^|[-_.])((?:UD-)?(?:I?Q\d(?:_(?:K|\d|XXS|XS|NL|S|M|L|XL))*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|F(?:P)?16|F(?:P)?32))(?=$|[-_.])/gi;
 /** Of several quantizations, this one is taken unless the name says which. */
 const DEFAULT_QUANTIZATION = 'Q4_K_M';
 

@@ -68,8 +68,11 @@ export class ChatTemplate {
       override === undefined ? readTemplateFiles(modelDir) : new Map([['default', override]]),
     ]);
     if (override !== undefined) await checkOverride(override);
-    const sources = [files, readConfigTemplates(config, CONFIG_FILE), readConfigTemplates(processor, PROCESSOR_FILE)];
-    return new ChatTemplate(sources.find(({ size }) => size > 0) ?? new Map(), {
+    // A template that is not used may be of any form.
+    let sources = files;
+    if (sources.size === 0) sources = readConfigTemplates(config, CONFIG_FILE);
+    if (sources.size === 0) sources = readConfigTemplates(processor, PROCESSOR_FILE);
+    return new ChatTemplate(sources, {
       ...readSpecialTokens(specialTokens),
       ...readSpecialTokens(config),
     });
@@ -143,7 +146,7 @@ export class ChatTemplate {
     if (source === undefined) {
       throw new CapstanError(
         'template_error',
-        `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE} or the GGUF file, but the model has none` +
+        `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE}, ${PROCESSOR_FILE} or the GGUF file, but the model has none` +
           (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : ''),
         { param: 'messages' },
       );

@@ -124,8 +124,8 @@ inline float first_extreme(const QuantGroupArgs& args) {
 }
 
 // Returns the scale with the least weighted squared error among those that map the value of the largest magnitude to
-// -7 … -8.8 or to 7, each after a least-squares fit to its codes. With equal weights the error is smaller, but the
-// model diverges further from the exact one (benchmarks/results/quality-smollm2.md).
+// -7 … -8.8 or to 7, each after a least-squares fit to its codes. With equal weights the error is smaller, but on
+// two of three references the model diverges further from the exact one (benchmarks/results/quality-smollm2.md).
 inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
   const ErrorWeights weights = error_weights(args, extreme);
   float best_scale = 0, best_gain = 0;

@@ -35,7 +35,7 @@ export class ChatChunks {
   /** Returns one chunk per choice with the role. The first chunk also holds the requested parts of the prompt. */
   begin(prompt: PromptEcho): string[] {
     const { tools = [], toolChoice, n = 1 } = this.#call.options;
-    // As OpenAI does. From an empty text, clients such as the AI SDK make an empty part before a tool call.
+    // From an empty text, clients such as the AI SDK make an empty part before a tool call.
     const content = tools.length > 0 && toolChoice !== 'none' ? null : '';
     const delta = { role: this.#style.role, content };
     return Array.from({ length: n }, (_, index) =>

@@ -61,7 +61,10 @@ export function toMessage(message: WireMessage): ChatMessage {
     content:
       typeof content === 'string'
         ? content
-        : content?.map((part) => ({ type: 'text' as const, text: part.text ?? part.refusal ?? '' })),
+        : content?.map((part) => ({
+            type: 'text' as const,
+            text: (part.type === 'refusal' ? part.refusal : part.text) ?? '',
+          })),
     name,
     toolCalls: calls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
     toolCallId,

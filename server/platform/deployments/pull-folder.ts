@@ -46,7 +46,7 @@ export async function installModel(
   await removeAll([fresh, old]);
   await fs.mkdir(fresh);
   for (const name of names) {
-    // A folder with a config.json is taken for one of safetensors. GGUF files of a folder must be at its top.
+    // Of a model in GGUF, only its files are needed. They must be at the top of the folder.
     if (format === 'gguf' && !/\.gguf$/i.test(name)) continue;
     const target = path.join(fresh, format === 'gguf' ? path.basename(name) : name);
     await fs.mkdir(path.dirname(target), { recursive: true });

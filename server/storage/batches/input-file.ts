@@ -20,7 +20,7 @@ interface CheckedLine {
   model: string | undefined;
 }
 
-/** Editors and PowerShell of Windows begin a file in UTF-8 with it. */
+/** Windows editors and PowerShell write it at the start of UTF-8 files. */
 const BYTE_ORDER_MARK = Buffer.from('\uFEFF');
 /** A longer name names no model. */
 const MAX_MODEL_LENGTH = 512;

@@ -68,6 +68,15 @@ test('templates know the special tokens of the tokenizer', async () => {
   }
 });
 
+test('a template that is not used may be of any form', async () => {
+  const folder = folderWith('bpe', {
+    'chat_template.jinja': 'used',
+    'tokenizer_config.json': JSON.stringify({ chat_template: { default: 'unused' } }),
+  });
+  const service = await TextService.load({ modelPath: folder, ...AUTO });
+  expect(await service.render({ messages: [{ role: 'user', content: 'Hi' }] })).toBe('used');
+});
+
 test('tokens of added_tokens.json and tokenizer_config.json are found in the text', async () => {
   const config = JSON.stringify({ added_tokens_decoder: { 425: { content: '<|end|>', special: true } } });
   const files = { 'added_tokens.json': JSON.stringify({ '<|start|>': 421 }), 'tokenizer_config.json': config };

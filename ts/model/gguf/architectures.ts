@@ -165,8 +165,13 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: 'mistral3', modelType: 'ministral3', interleavesHeads: true, keys: ['attention.temperature_scale'] },
   { name: 'qwen2', modelType: 'qwen2' },
   { name: 'qwen3', modelType: 'qwen3' },
-  // The text of models of text with images, whose three positions of a token are equal.
-  { name: 'qwen2vl', modelType: 'qwen2_vl_text', keys: ['rope.dimension_sections'] },
+  // The text part of vision models. Without images, the three positions of a token are equal.
+  {
+    name: 'qwen2vl',
+    modelType: 'qwen2_vl_text',
+    classNames: ['Qwen2VLForConditionalGeneration', 'Qwen2_5_VLForConditionalGeneration'],
+    keys: ['rope.dimension_sections'],
+  },
   { name: 'qwen3vl', modelType: 'qwen3_vl_text', keys: ['rope.dimension_sections'] },
   { name: 'qwen2moe', modelType: 'qwen2_moe' },
   { name: 'qwen3moe', modelType: 'qwen3_moe', config: () => ({ norm_topk_prob: true }) },
@@ -256,7 +261,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
     name: 'starcoder2',
     modelType: 'starcoder2',
-    // That of all published models.
+    // The window of all published models. GGUF files do not state it.
     config: () => ({ sliding_window: 4096 }),
     entries: { norm_epsilon: LAYER_NORM_EPS },
     normEpsKey: LAYER_NORM_EPS,

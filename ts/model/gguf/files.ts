@@ -21,12 +21,21 @@ export interface GgufFiles {
 const PART = /^(.+)-(\d{5})-of-(\d{5})\.gguf$/i;
 const MAX_PARTS = 1024;
 const MAX_LISTED = 10;
-/** Projectors of vision models, and statistics of a quantization. They lie beside the model that they belong to. */
-const OTHER_GGUF = /(^|[-_.])(mmproj|imatrix)([-_.]|$)/i;
+/** The names of quantizations in the names of files. */
+export const QUANTIZATION =
+  /(?:^|[-_.])((?:UD-)?(?:I?Q\d(?:_(?:K|\d|XXS|XS|NL|S|M|L|XL))*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|F(?:P)?16|F(?:P)?32))(?=$|[-_.])/gi;
+/** Projectors of vision models. They lie beside the model that they belong to. */
+const PROJECTOR = /(^|[-_.])mmproj([-_.]|$)/i;
+/** Statistics of a quantization, or a model that was quantized with them. */
+const IMATRIX = /(^|[-_.])imatrix([-_.]|$)/i;
 
 /** Whether a file name is that of a GGUF model, or of a part of one. */
 export function isGgufModel(name: string): boolean {
-  return /\.gguf$/i.test(name) && !OTHER_GGUF.test(name);
+  return isGguf(name) && !(IMATRIX.test(name) && name.search(QUANTIZATION) < 0);
+}
+
+function isGguf(name: string): boolean {
+  return /\.gguf$/i.test(name) && !PROJECTOR.test(name);
 }
 
 /**
@@ -39,7 +48,8 @@ export async function findGguf(path: string): Promise<string | undefined> {
   const names = await readdir(path);
   // Repositories of GGUF files often have the config.json of the original model.
   if (names.includes('config.json') && names.some((name) => /\.(safetensors|bin)$/.test(name))) return undefined;
-  const models = names.filter(isGgufModel).sort();
+  const named = names.filter(isGgufModel);
+  const models = (named.length > 0 ? named : names.filter(isGguf)).sort();
   const starts = models.filter((name) => Number(PART.exec(name)?.[2] ?? 1) === 1);
   if (models.length > 0 && starts.length === 0)
     throw invalidFile(path, 'the first part of a split GGUF file', `only ${models[0]}`);

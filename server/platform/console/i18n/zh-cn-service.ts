@@ -2,7 +2,7 @@ import { REFUSALS } from './zh-cn-refusals';
 
 /**
  * Translations of texts that the service writes: reasons of failures, and notes in logs. Each pattern covers a whole
- * text. `$1` is a part of it, which is translated too. Unknown texts stay as they are.
+ * text. `$1` is a part of it, which is translated too. `$=1` is a name or a value, which stays. Unknown texts stay, too.
  */
 const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   // How a replica ended.
@@ -159,7 +159,10 @@ export function translateServiceText(text: string): string {
   for (const [pattern, translation] of TEXTS) {
     const parts = pattern.exec(text);
     if (parts !== null)
-      return translation.replace(/\$(\d)/g, (_whole, i: string) => translateServiceText(parts[Number(i)] ?? ''));
+      return translation.replace(/\$(=?)(\d)/g, (_whole, verbatim: string, i: string) => {
+        const part = parts[Number(i)] ?? '';
+        return verbatim === '' ? translateServiceText(part) : part;
+      });
   }
   return text;
 }

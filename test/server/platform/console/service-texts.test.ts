@@ -90,6 +90,14 @@ function refusals(): string[] {
 
 test('the source has refusals', () => expect(refusals().length).toBeGreaterThan(60));
 
+test('names that users chose stay', () => {
+  expect(translateServiceText('name: another deployment of the owner has the name key')).toMatch(/ key$/);
+  expect(translateServiceText('the organization has deployments, such as path: delete them first')).toContain(
+    ' path：',
+  );
+  expect(translateServiceText('owner: organization session not found')).toContain(' session ');
+});
+
 test.each([
   ...new Set(refusals()),
   'email: an account with this address already exists',

@@ -354,8 +354,15 @@ describe('a folder', () => {
     },
   );
 
+  test.each(['m-Q4_K_M-imatrix.gguf', 'm-imatrix.gguf'])('%s alone is a model', async (name) => {
+    expect((await load(folder(name, 'mmproj-m.gguf'))).checkpoint.files[0]).toMatch(new RegExp(`/${name}$`));
+  });
+
   test('with several models is refused with their names', async () => {
     await expect(load(folder('a.gguf', 'b.gguf'))).rejects.toThrow('2 models: a.gguf, b.gguf');
+    await expect(load(folder('a.gguf', 'a-Q4_0-imatrix.gguf'))).rejects.toThrow(
+      '2 models: a-Q4_0-imatrix.gguf, a.gguf',
+    );
   });
 
   test('without a first part is refused', async () => {
