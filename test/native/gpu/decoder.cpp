@@ -116,18 +116,20 @@ TEST(cuda_decoder_with_codes_is_close_to_the_cpu) {
         RunOptions cuda = cuda_options(dtype, false);
         cuda.format = format;
         const LogProbs wanted = fixture.run(cpu, prompts), got = fixture.run(cuda, prompts);
-        double worst = 0;
+        double worst = 0, sum = 0, count = 0;
         for (size_t prompt = 0; prompt < wanted.size(); ++prompt)
           for (size_t position = 0; position < wanted[prompt].size(); ++position)
             for (size_t id = 0; id < wanted[prompt][position].size(); ++id)
-              if (const double of_cpu = wanted[prompt][position][id]; of_cpu > -6)
-                worst = std::max(worst, std::abs(of_cpu - got[prompt][position][id]));
-        // As for weights that are not quantized (expect_like_reference), but codes times scales are rounded to f16 as
-        // well.
-        if (!(worst < (dtype == DType::kF16 ? 0.04 : 0.25)))
+              if (const double of_cpu = wanted[prompt][position][id]; of_cpu > -6) {
+                const double difference = std::abs(of_cpu - got[prompt][position][id]);
+                worst = std::max(worst, difference), sum += difference, ++count;
+              }
+        // Codes times scales are rounded to 16 bits, and the worst value of a narrow model depends on its codes.
+        const bool is_f16 = dtype == DType::kF16;
+        if (!(worst < (is_f16 ? 0.04 : 0.5) && sum / count < (is_f16 ? 0.006 : 0.05)))
           fail(__FILE__, __LINE__,
-               std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " +
-                   show(worst));
+               std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": worst difference " +
+                   show(worst) + ", mean " + show(sum / count));
       }
 }
 
