@@ -111,7 +111,7 @@ export async function draftMemory(
 }
 
 /**
- * Returns the EOS ids of the model's files and of its tokenizer. Adds the turn ends of its tool-call format, and removes
+ * Returns the EOS ids of the model's files and of its tokenizer. Adds the turn ends of its tool-call format. Removes
  * tokens that end only a part of a turn. Many chat models name the end of a turn only in the tokenizer's files.
  */
 async function findEosTokenIds({ config, text, toolCallFormat }: Model): Promise<number[]> {

@@ -2,7 +2,8 @@ import { REFUSALS } from './zh-cn-refusals';
 
 /**
  * Translations of texts that the service writes: reasons of failures, and notes in logs. Each pattern covers a whole
- * text. `$1` is a part of it, which is translated too. `$=1` is a name or a value, which stays. Unknown texts stay, too.
+ * text. `$1` is a part of it, which is translated too. `$=1` is a name or a value, which stays. Unknown texts stay as
+ * they are.
  */
 const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   // How a replica ended.
