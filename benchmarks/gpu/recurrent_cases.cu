@@ -80,8 +80,8 @@ KernelCase recurrent_case(int num_seqs, int tokens_per_seq) {
   made.name = "delta net " + std::to_string(num_seqs) + " x " + std::to_string(tokens_per_seq);
   made.kernel = "recurrence_kernel";
   made.element = Element::kBf16;
-  const double state = double{shape.num_heads} * shape.head_dim * shape.state_size;
-  const double tokens = double{num_seqs} * tokens_per_seq;
+  const double state = 1.0 * shape.num_heads * shape.head_dim * shape.state_size;
+  const double tokens = 1.0 * num_seqs * tokens_per_seq;
   made.bytes = num_seqs * 2 * state * 4 + tokens * static_cast<double>(num_projections(Mixer::kDeltaNet, shape)) * 4;
   made.flops = tokens * state * 7;
   made.prepare = [=](cudaStream_t stream) {
