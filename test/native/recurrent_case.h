@@ -1,5 +1,6 @@
 #pragma once
 // A random recurrent layer and its definition in double precision, for the tests of the CPU and of CUDA.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -24,6 +25,23 @@ inline Chunk chunk(int sequence, int begin, int end, int32_t slot) {
                std::vector<int32_t>(static_cast<size_t>(end - begin), -1)};
   result.write_slots.back() = slot;
   return result;
+}
+
+// Returns steps with chunks of 1 to 7 rows of two sequences. The second one begins later and runs in batches with the
+// first.
+inline std::vector<std::vector<Chunk>> uneven_steps(int length) {
+  std::vector<std::vector<Chunk>> steps;
+  int done[2] = {0, 0};
+  for (int i = 0; done[0] < length || done[1] < length; ++i) {
+    std::vector<Chunk>& step = steps.emplace_back();
+    for (int sequence = 0; sequence < 2; ++sequence) {
+      const int end = std::min(length, done[sequence] + 1 + (i * 5 + sequence * 3) % 7);
+      if ((sequence == 1 && i < 2) || done[sequence] == end) continue;
+      step.push_back(chunk(sequence, done[sequence], end, sequence == 0 ? 6 : 2));
+      done[sequence] = end;
+    }
+  }
+  return steps;
 }
 
 // A step of chunks, as arrays.

@@ -338,27 +338,18 @@ TEST(cuda_recurrent_launchers_reject_invalid_arguments) {
 }
 
 TEST(cuda_refuses_recurrent_layers_that_it_cannot_run) {
-  const RunOptions options = cuda_options(DType::kBf16);
-  const std::unique_ptr<Backend> backend = options.make_backend(options, nullptr);
-  const auto refusal = [&](const DeviceModel& model) -> std::string {
-    try {
-      backend->check_model(model, 0);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   DeviceModel model;
   model.hidden_size = kHidden, model.head_dim = 32, model.vocab_size = 100;
   model.layers = {{Mixer::kDeltaNet, -1, -1, -1, 0}};
   model.recurrent = RecurrentCase::small_shape(Mixer::kDeltaNet);
-  EXPECT_EQ(refusal(model), "CUDA: models without attention are not supported yet: run this model with device cpu");
+  EXPECT_EQ(cuda_refusal(model),
+            "CUDA: models without attention are not supported yet: run this model with device cpu");
   model.layers.push_back({Mixer::kAttention, 0, 0, 0, 0});
   model.kv_groups = {{0, 1}};
-  EXPECT_EQ(refusal(model), "");
+  EXPECT_EQ(cuda_refusal(model), "");
   model.recurrent.state_size = kMaxStateSize + 1;
   EXPECT_EQ(
-      refusal(model),
+      cuda_refusal(model),
       "CUDA: recurrent layers: expected at most 16 inputs of the convolution and a state size of at most 256, got "
       "4 and 257: run this model with device cpu");
 }

@@ -135,19 +135,7 @@ TEST(recurrent_layers_have_the_same_bits_in_any_chunks_batches_and_threads) {
     const auto whole =
         layers.run(CpuIsa::kPortable, 1, {{chunk(0, 0, length, 0)}, {chunk(1, 0, length, 1)}}, 2, length);
     for (const CpuIsa isa : available_cpu_isas()) {
-      // Chunks of 1 to 7 rows; the second sequence begins later and runs in batches with the first.
-      std::vector<std::vector<Chunk>> steps;
-      int done[2] = {0, 0};
-      for (int i = 0; done[0] < length || done[1] < length; ++i) {
-        std::vector<Chunk>& step = steps.emplace_back();
-        for (int sequence = 0; sequence < 2; ++sequence) {
-          const int end = std::min(length, done[sequence] + 1 + (i * 5 + sequence * 3) % 7);
-          if ((sequence == 1 && i < 2) || done[sequence] == end) continue;
-          step.push_back(chunk(sequence, done[sequence], end, sequence == 0 ? 6 : 2));
-          done[sequence] = end;
-        }
-      }
-      expect_equal_bits(layers.run(isa, 3, steps, 2, length), whole);
+      expect_equal_bits(layers.run(isa, 3, uneven_steps(length), 2, length), whole);
     }
   }
 }

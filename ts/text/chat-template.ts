@@ -146,7 +146,8 @@ export class ChatTemplate {
     if (source === undefined) {
       throw new CapstanError(
         'template_error',
-        `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE}, ${PROCESSOR_FILE} or the GGUF file, but the model has none` +
+        `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE}, ${PROCESSOR_FILE} or the GGUF file, ` +
+          'but the model has none' +
           (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : ''),
         { param: 'messages' },
       );

@@ -38,6 +38,16 @@ std::string cuda_device(int world_size) {
   return device;
 }
 
+std::string cuda_refusal(const DeviceModel& model) {
+  const RunOptions options = cuda_options(DType::kBf16);
+  try {
+    options.make_backend(options, nullptr)->check_model(model, 0);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 RunOptions cuda_options(DType dtype, bool is_deterministic) {
   RunOptions options;
   options.weight_dtype = options.kv_cache_dtype = dtype;

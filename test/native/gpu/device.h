@@ -20,6 +20,8 @@ std::string cuda_device(int world_size);
 LoadRequest cuda_request(const TinyModel& model, const std::string& device = "cuda");
 TinyShape splittable_shape();
 RunOptions cuda_options(DType dtype, bool is_deterministic = true);
+// Returns why the backend refuses the model, or an empty string.
+std::string cuda_refusal(const DeviceModel& model);
 // Compares decoders of all shapes in 16-bit types with the double-precision reference.
 void expect_like_reference(bool is_deterministic);
 // For an engine that is not deterministic: compares several ranks with the CPU, and runs requests with random aborts.

@@ -140,19 +140,7 @@ TEST(kernel_recurrent_layers_have_the_same_bits_in_any_chunks_and_batches) {
   for (const Mixer mixer : kMixers) {
     const RecurrentCase layer(mixer, RecurrentCase::small_shape(mixer));
     const Results whole = run(layer, {{chunk(0, 0, length, 0)}, {chunk(1, 0, length, 1)}});
-    // Chunks of 1 to 7 rows. The second sequence begins later and runs in batches with the first.
-    std::vector<std::vector<Chunk>> steps;
-    int done[2] = {0, 0};
-    for (int i = 0; done[0] < length || done[1] < length; ++i) {
-      std::vector<Chunk>& step = steps.emplace_back();
-      for (int sequence = 0; sequence < 2; ++sequence) {
-        const int end = std::min(length, done[sequence] + 1 + (i * 5 + sequence * 3) % 7);
-        if ((sequence == 1 && i < 2) || done[sequence] == end) continue;
-        step.push_back(chunk(sequence, done[sequence], end, sequence == 0 ? 6 : 2));
-        done[sequence] = end;
-      }
-    }
-    EXPECT(run(layer, steps) == whole);
+    EXPECT(run(layer, uneven_steps(length)) == whole);
   }
 }
 
