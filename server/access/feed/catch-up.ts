@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { withTimeout } from '../../base/with-timeout';
 
 /** Least time between the starts of two reads. */
@@ -41,7 +40,8 @@ export class CatchUp {
 
   async #readNext(): Promise<void> {
     const waitMs = this.#startedMs + GAP_MS - this.#monotonicMs();
-    await (waitMs > 0 ? sleep(waitMs, undefined, { ref: false }) : undefined);
+    // At least one turn, so that `#next` is set before it is cleared.
+    await new Promise<void>((resolve) => (waitMs > 0 ? setTimeout(resolve, waitMs).unref() : resolve()));
     this.#next = undefined;
     this.#startedMs = this.#monotonicMs();
     // The follower reports errors at its next poll.
