@@ -208,7 +208,6 @@ export class Forwarder {
 
   /** Tries once, and retries once on another replica if that is safe. */
   async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
-    const request = this.#request(call, target, body);
     // The names of models differ between deployments.
     const isFallback = target.deploymentId !== call.target.deploymentId;
     const model = call.model ?? (isFallback ? await modelIn(body) : undefined);
@@ -228,7 +227,7 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
-      let sent: UpstreamRequest = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
+      let sent: UpstreamRequest | undefined;
       try {
         if (this.#parts.billing !== undefined)
           call.bill ??= await this.#parts.billing.open(
@@ -244,7 +243,7 @@ export class Forwarder {
             (gathered ??= new GatheredBody(() =>
               this.#upstreamBodies.read(
                 limitedBody(
-                  { ...request, body: model === undefined ? body : wholeOf(model) },
+                  model === undefined ? body : wholeOf(model),
                   call.address.path,
                   call.bill,
                   upstream.settings,
@@ -258,7 +257,10 @@ export class Forwarder {
               inner: isFallback ? undefined : model?.inner,
             },
           );
-        else if (model !== undefined) sent.body = await this.#bodyFor(model, choice, isFallback);
+        else {
+          const named = model === undefined ? body : await this.#bodyFor(model, choice, isFallback);
+          sent = this.#request(call, target, choice, named);
+        }
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         signal.throwIfAborted();
         if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
@@ -272,7 +274,8 @@ export class Forwarder {
         const isStale = error.reason === 'reset' && error.wasReused;
         if (!isStale) call.failures.push(error.reason);
         if (!isStale && error.reason !== 'timeout') this.#parts.balancer.suspect(choice.replica.id);
-        if (failed !== undefined || !canRepeat(error, sent, call.address.path)) throw asApiError(error);
+        const tried = { method: call.request.method, body: sent === undefined ? body : sent.body };
+        if (failed !== undefined || !canRepeat(error, tried, call.address.path)) throw asApiError(error);
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
@@ -306,17 +309,20 @@ export class Forwarder {
     return body.withModel(await this.#served.nameFor(choice, inner ?? requested));
   }
 
+  /** Returns the request for a replica of this service. */
   #request(
     { request, requestId, trace, address, grant, priority }: Call,
     { cacheScope, deploymentId }: Target,
+    { replica: { secret } }: Choice,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
     const { scheme, trustedProxies } = this.#parts;
     const salt = saltOf(cacheScope === 'key' && grant !== undefined ? grant.keyId : deploymentId);
+    const options = { requestId, trace, scheme, trustedProxies, address, salt, priority };
     return {
       method: request.method,
       target: request.query === '' ? address.path : `${address.path}?${request.query}`,
-      headers: forwardedHeaders(request, { requestId, trace, scheme, trustedProxies, address, salt, priority }),
+      headers: withSecret(forwardedHeaders(request, options), secret),
       body,
     };
   }
@@ -341,7 +347,7 @@ export class Forwarder {
     const length = rawHeader(raw, 'content-length');
     if (isEvents) this.#numOpenStreams++;
     try {
-      const { end, stream, isAtLineEnd } = await relay(body, reply, call.signal, {
+      const { end, open } = await relay(body, reply, call.signal, {
         status,
         headers: Object.assign(returnedHeaders(raw, address), passedOverHeader(call.passedOver)),
         contentLength: length === undefined ? undefined : Number(length),
@@ -354,11 +360,14 @@ export class Forwarder {
       });
       call.wasCut = end === 'cut' || usage?.hasFailed === true;
       if (call.wasCut) call.failures.push('cut');
-      if (stream !== undefined)
-        endStream(stream, end, {
+      if (open !== undefined)
+        endOpenStream(open.stream, {
+          error:
+            end === 'cut'
+              ? new ApiError('upstream_unavailable', 'The deployment ended its response too early')
+              : call.signal.reason,
           isEvents,
-          isAtLineEnd: isAtLineEnd ?? true,
-          reason: call.signal.reason,
+          isAtLineEnd: open.isAtLineEnd,
           isClientGone: request.signal.aborted,
           call,
         });
@@ -401,8 +410,10 @@ async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body
   return length === undefined || length === '0' ? undefined : request.readBody();
 }
 
+type Tried = Pick<UpstreamRequest, 'method' | 'body'>;
+
 /** Inference requests change no state, so a retry is safe. Others are retried only with an idempotent method. */
-function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: UpstreamRequest, path: string): boolean {
+function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: Tried, path: string): boolean {
   if (reason === 'timeout' || (body !== undefined && !Buffer.isBuffer(body))) return false;
   return !wasReached || SAFE_TO_REPEAT.has(method) || isRepeatable({ method, path });
 }
@@ -432,21 +443,14 @@ function saltOf(scope: string): string {
 }
 
 interface StreamEnd {
+  error: unknown;
   isEvents: boolean;
   isAtLineEnd: boolean;
-  reason: unknown;
   isClientGone: boolean;
   call: StyledCall;
 }
 
-function endStream(
-  stream: ReplyStream,
-  end: 'complete' | 'cut' | 'client',
-  { isEvents, isAtLineEnd, reason, isClientGone, call }: StreamEnd,
-): void {
-  if (end === 'complete') return stream.end();
-  const error =
-    end === 'cut' ? new ApiError('upstream_unavailable', 'The deployment ended its response too early') : reason;
+function endOpenStream(stream: ReplyStream, { error, isEvents, isAtLineEnd, isClientGone, call }: StreamEnd): void {
   // A client that stopped reading would not read the error either.
   if (!isEvents || isClientGone || error === undefined) return stream.destroy();
   if (!isAtLineEnd) stream.write('\n\n');

@@ -24,12 +24,14 @@ export interface RelayOptions {
 /** How the response ended: completely, cut by the replica (or its silence), or by the client (gone, or too slow). */
 export type RelayEnd = 'complete' | 'cut' | 'client';
 
-/** `stream`: still open. Absent when the response was sent in one piece. */
 export interface Relayed {
   end: RelayEnd;
-  stream?: ReplyStream;
-  /** Whether the last byte sent was a line feed. */
-  isAtLineEnd?: boolean;
+  /** The stream that the response has left open. */
+  open?: {
+    stream: ReplyStream;
+    /** Whether the last byte sent was a line feed. */
+    isAtLineEnd: boolean;
+  };
 }
 
 /**
@@ -60,7 +62,7 @@ export async function relay(
   const stream = begun ?? reply.stream(status, headers);
   const relaying = new Relay(body, stream, signal, options);
   const end = await relaying.run();
-  return { end, stream, isAtLineEnd: relaying.isAtLineEnd };
+  return end === 'complete' ? { end } : { end, open: { stream, isAtLineEnd: relaying.isAtLineEnd } };
 }
 
 /** Reads a short response completely. */
@@ -159,6 +161,8 @@ class Relay {
   #finish(): void {
     const rest = this.#options.usage?.finish();
     if (rest !== undefined && rest.length > 0) this.#stream.write(rest);
+    // In the same turn as the last piece, so that node:http sends both in one write.
+    this.#stream.end();
     this.#settle('complete');
   }
 }

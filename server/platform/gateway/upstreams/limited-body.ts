@@ -12,14 +12,13 @@ const NEW = '"max_completion_tokens"';
  * @param path Path at the deployment.
  */
 export function limitedBody(
-  request: UpstreamRequest,
+  body: UpstreamRequest['body'],
   path: string,
   bill: Bill | undefined,
   { interfaces }: Pick<UpstreamSettings, 'interfaces'>,
 ): UpstreamRequest['body'] {
-  const { body } = request;
   if (bill === undefined) return body;
-  const limited = bill.limit(request, false).body;
+  const limited = bill.limit({ method: 'POST', target: path, headers: [], body }, false).body;
   const isModern = path === CHAT_PATH && interfaces.includes('responses');
   return isModern && Buffer.isBuffer(body) && Buffer.isBuffer(limited) ? withNewName(body, limited) : limited;
 }

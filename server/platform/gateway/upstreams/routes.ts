@@ -48,8 +48,3 @@ function wrongMethod(method: string, allowed: string): ApiError {
     headers: { Allow: allowed },
   });
 }
-
-/** Returns the path at an upstream: its base path stands for `/v1`. */
-export function pathAt(base: string, path: string): string {
-  return new URL(base).pathname.replace(/\/+$/, '') + path.slice('/v1'.length);
-}

@@ -16,8 +16,8 @@ import type { UpstreamResponse } from '../upstream';
 import { checkAccount, mustNotStore } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
-import { pathAt, upstreamRoute, type UpstreamRoute } from './routes';
-import { upstreamHeaders, upstreamReturned } from './upstream-headers';
+import { upstreamRoute, type UpstreamRoute } from './routes';
+import { pathAt, upstreamHeaders, upstreamReturned } from './upstream-headers';
 
 export interface UpstreamCallParts {
   replica: TargetReplica & { upstream: UpstreamSettings };
@@ -163,7 +163,7 @@ export class UpstreamCall {
     const { upstream, secret } = replica;
     return {
       method: request.method,
-      target: pathAt(upstream.url, this.#converted === undefined ? path : PATHS[route as keyof typeof PATHS]),
+      target: pathAt(upstream, this.#converted === undefined ? path : PATHS[route as keyof typeof PATHS]),
       headers: upstreamHeaders(request, upstream, { route, secret, requestId, isStream: this.#isStream }),
       body,
     };

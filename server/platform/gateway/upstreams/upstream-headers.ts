@@ -15,6 +15,28 @@ const ANTHROPIC_VERSION = '2023-06-01';
 const HOPS_HEADER = 'X-Capstan-Hops';
 const MAX_HOPS = 5;
 
+interface Location {
+  host: string;
+  path: string;
+}
+
+/** Parsed once per upstream. */
+const locations = new WeakMap<UpstreamSettings, Location>();
+
+function locationOf(settings: UpstreamSettings): Location {
+  let location = locations.get(settings);
+  if (location === undefined) {
+    const { host, pathname } = new URL(settings.url);
+    locations.set(settings, (location = { host, path: pathname.replace(/\/+$/, '') }));
+  }
+  return location;
+}
+
+/** Returns the path at an upstream: its base path stands for `/v1`. */
+export function pathAt(settings: UpstreamSettings, path: string): string {
+  return locationOf(settings).path + path.slice('/v1'.length);
+}
+
 /** Throws ApiError for a request that has passed too many gateways. */
 function hopsOf(headers: StreamedRequest['headers']): number {
   const text = headers.find(([name]) => name === HOPS_HEADER.toLowerCase())?.[1] ?? '0';
@@ -41,7 +63,7 @@ const RETURNED = new Set([
  */
 export function upstreamHeaders(
   { headers }: Pick<StreamedRequest, 'headers'>,
-  { url, interfaces }: UpstreamSettings,
+  settings: UpstreamSettings,
   {
     route,
     secret,
@@ -49,10 +71,10 @@ export function upstreamHeaders(
     isStream,
   }: { route: UpstreamRoute; secret: string; requestId: string; isStream: boolean },
 ): string[] {
-  const isAnthropic = !interfaces.includes('chat');
+  const isAnthropic = !settings.interfaces.includes('chat');
   const flat = [
     'Host',
-    new URL(url).host,
+    locationOf(settings).host,
     'Accept',
     isStream ? 'text/event-stream' : 'application/json',
     // The gateway reads the response.
