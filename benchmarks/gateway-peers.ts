@@ -19,6 +19,7 @@ import {
   MODEL,
   type Peer,
   residentMiB,
+  setRunning,
   startCapstan,
   startLiteLlm,
   startPortkey,
@@ -65,7 +66,7 @@ async function startUpstream(): Promise<{ port: number; stop: () => void }> {
 }
 
 async function startPeers(upstreamPort: number, peers: Peer[]): Promise<void> {
-  for (const transport of ['auto', 'node'] as const) peers.push(await startCapstan(upstreamPort, NUM_KEYS, transport));
+  for (const transport of ['node', 'uws'] as const) peers.push(await startCapstan(upstreamPort, NUM_KEYS, transport));
   if (values.litellm !== undefined) peers.push(await startLiteLlm(upstreamPort, values.litellm));
   if (values.portkey !== undefined) peers.push(await startPortkey(upstreamPort, values.portkey));
 }
@@ -74,6 +75,24 @@ async function warmUp({ route }: Target): Promise<void> {
   const client = new Client(route, body(1));
   for (let i = 0; i < NUM_WARM_UP / 10; i++) await Promise.all(Array.from({ length: 10 }, () => client.send()));
   client.close();
+}
+
+/** Time that a gateway has for its timers after it was stopped. */
+const CONTINUE_MS = 1000;
+
+/** Calls `measure` for each target in turn. The gateways of the others are stopped meanwhile. */
+async function inTurn(targets: readonly Target[], measure: (i: number) => Promise<void>): Promise<void> {
+  const peers = targets.flatMap(({ peer }) => peer ?? []);
+  try {
+    for (let round = 0; round < NUM_ROUNDS; round++)
+      for (const [i, { peer }] of targets.entries()) {
+        for (const other of peers) setRunning(other, other === peer);
+        await new Promise((resolve) => setTimeout(resolve, CONTINUE_MS));
+        await measure(i);
+      }
+  } finally {
+    for (const peer of peers) setRunning(peer, true);
+  }
 }
 
 /** At one request a second the gateways are idle, so that all are measured at once. Else they take turns. */
@@ -93,9 +112,8 @@ async function rateRow(
     all[i].push(await atRate(client, perSecond, slice, MAX_OPEN));
     client.close();
   };
-  const indexes = targets.map((_, i) => i);
-  if (isTogether) await Promise.all(indexes.map(measure));
-  else for (let round = 0; round < NUM_ROUNDS; round++) for (const i of indexes) await measure(i);
+  if (isTogether) await Promise.all(targets.map((_, i) => measure(i)));
+  else await inTurn(targets, measure);
   return targets.map(({ name }, i) => ({
     name,
     firstByteMs: all[i].flatMap(({ firstByteMs }) => firstByteMs),
@@ -108,21 +126,21 @@ async function streamsRow(targets: readonly Target[], seconds: number): Promise<
   const rates: number[][] = targets.map(() => []);
   const cpu = targets.map(() => ({ ms: 0, numTokens: 0 }));
   const slice = seconds / NUM_ROUNDS / targets.length;
-  for (let round = 0; round < NUM_ROUNDS; round++)
-    for (const [i, { route, peer }] of targets.entries()) {
-      const client = new Client(route, body(TOKENS_PER_STREAM));
-      // Gateways write events anew, so a token has another length behind each.
-      const bytesPerToken = (await client.send()).numBytes / TOKENS_PER_STREAM;
-      const before = peer === undefined ? 0 : cpuMs(peer);
-      const startMs = performance.now();
-      const perSecond = (await streamBytes(client, NUM_STREAMS, slice)) / bytesPerToken;
-      rates[i].push(perSecond);
-      // The streams that were open at the end of the slice ended later.
-      const seconds = (performance.now() - startMs) / 1000;
-      cpu[i].ms += peer === undefined ? 0 : cpuMs(peer) - before;
-      cpu[i].numTokens += perSecond * seconds;
-      client.close();
-    }
+  await inTurn(targets, async (i) => {
+    const { route, peer } = targets[i];
+    const client = new Client(route, body(TOKENS_PER_STREAM));
+    // Gateways write events anew, so a token has another length behind each.
+    const bytesPerToken = (await client.send()).numBytes / TOKENS_PER_STREAM;
+    const before = peer === undefined ? 0 : cpuMs(peer);
+    const startMs = performance.now();
+    const perSecond = (await streamBytes(client, NUM_STREAMS, slice)) / bytesPerToken;
+    rates[i].push(perSecond);
+    // The streams that were open at the end of the slice ended later.
+    const seconds = (performance.now() - startMs) / 1000;
+    cpu[i].ms += peer === undefined ? 0 : cpuMs(peer) - before;
+    cpu[i].numTokens += perSecond * seconds;
+    client.close();
+  });
   return targets.map(({ name }, i) => ({
     name,
     tokensPerSecond: rates[i],
@@ -132,8 +150,8 @@ async function streamsRow(targets: readonly Target[], seconds: number): Promise<
 
 async function memoryRow(upstreamPort: number): Promise<Results['memory']> {
   const starts: [keys: string, start: () => Promise<Peer>][] = [
-    ['1', () => startCapstan(upstreamPort, 1, 'auto')],
-    ['100,000', () => startCapstan(upstreamPort, NUM_KEYS, 'auto')],
+    ['1', () => startCapstan(upstreamPort, 1, 'node')],
+    ['100,000', () => startCapstan(upstreamPort, NUM_KEYS, 'node')],
     ['1 (no database)', () => startLiteLlm(upstreamPort, values.litellm!)],
     ['0 (has no keys)', () => startPortkey(upstreamPort, values.portkey!)],
   ];

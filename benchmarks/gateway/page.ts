@@ -10,11 +10,11 @@ export interface Results {
 
 const SETTINGS = `Command: \`node -r ./test/oracle/register-ts.cjs benchmarks/gateway-peers.ts --litellm VENV --portkey FOLDER\`.
 
-Each gateway is one process on core 0. The load and the upstream share core 1, so the load is never measured alone. All requests are streams of chat completions over loopback, with connections that stay open. "added" is the difference of the quantiles to the same requests to the upstream, which were measured in turn. At one request a second all gateways got their requests in the same minute; there the 99th percentile is nearly the largest of few values. A gateway that cannot hold a rate has at most 256 open requests; more are not sent.
+Each gateway is one process on core 0. The load and the upstream share core 1, so the load is never measured alone. All requests are streams of chat completions over loopback, with connections that stay open. "added" is the difference of the quantiles to the same requests to the upstream, which were measured in turn. The gateways that are not measured are stopped (SIGSTOP) meanwhile. At one request a second all gateways got their requests in the same minute; there the 99th percentile is nearly the largest of few values. A gateway that cannot hold a rate has at most 256 open requests; more are not sent.
 
 | gateway | version and settings |
 | --- | --- |
-| Capstan | \`capstan up\` with its defaults: the deployment service with its database, one deployment with an upstream, found by \`model\`. 100,000 keys are in the database; one of them is used. It checks the key, counts usage and writes usage to the database. Once with uWebSockets.js (the default where it is installed) and once with \`--http-transport node\`. |
+| Capstan | \`capstan up\`: the deployment service with its database, one deployment with an upstream, found by \`model\`. 100,000 keys are in the database; one of them is used. It checks the key, counts usage and writes usage to the database. Once with its defaults (\`node:http\`) and once with \`--http-transport uws\` and uWebSockets.js 20.30. |
 | LiteLLM | 1.108.7, \`litellm[proxy]\` on Python 3.11 with uvloop, one worker, \`LITELLM_MODE=PRODUCTION\`, \`LITELLM_LOG=ERROR\`, one model, a master key. It has no further keys: they need its database engine (Prisma), which could not be downloaded here. |
 | Portkey | \`@portkey-ai/gateway\` 1.15.2 with hono 4.9.7 and @hono/node-server 1.13.8 (with newer ones streams are a 500 on Node.js 20), \`NODE_ENV=production\`, the upstream in the request's headers. It has no keys, so it checks and counts nothing. |
 `;

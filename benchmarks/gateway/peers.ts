@@ -106,7 +106,7 @@ function addKeys(file: string, numKeys: number): void {
 }
 
 /** Starts the deployment service with its defaults and one upstream, found by `model`. */
-export async function startCapstan(upstreamPort: number, numKeys: number, transport: 'auto' | 'node'): Promise<Peer> {
+export async function startCapstan(upstreamPort: number, numKeys: number, transport: 'node' | 'uws'): Promise<Peer> {
   const folder = mkdtempSync(join(tmpdir(), 'capstan-gateway-'));
   const dataDir = join(folder, 'data');
   const password = join(folder, 'password');
@@ -139,7 +139,7 @@ export async function startCapstan(upstreamPort: number, numKeys: number, transp
   addKeys(join(dataDir, 'capstan.db'), numKeys);
   const { child, serving } = await start();
   return {
-    name: transport === 'node' ? 'Capstan, node:http' : 'Capstan',
+    name: transport === 'node' ? 'Capstan' : 'Capstan, uWebSockets.js',
     route: route(Number(new URL(serving).port), `Authorization: Bearer ${secret}`),
     process: child,
     stop: async () => {
@@ -235,4 +235,9 @@ export function cpuMs({ process: { pid } }: Peer): number {
     return Number(fields[11]) + Number(fields[12]);
   };
   return treeOf(pid!).reduce((sum, id) => sum + ticks(id), 0) * TICK_MS;
+}
+
+/** Stops a process and its descendants, or continues them. A gateway that works on a backlog would slow the others. */
+export function setRunning({ process: { pid } }: Peer, isRunning: boolean): void {
+  for (const id of treeOf(pid!)) process.kill(id, isRunning ? 'SIGCONT' : 'SIGSTOP');
 }
