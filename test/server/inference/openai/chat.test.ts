@@ -606,7 +606,8 @@ describe('an invalid request names the field in a short message', () => {
     const small = await Engine.load(tinyModel(), { maxNumSeqs: 1, maxQueuedRequests: 0 });
     const other = makeApp();
     other.serve(small);
-    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 50 });
+    let isOver = false;
+    fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5, isOver: () => isOver });
     const first = send({ messages: MESSAGES }, {}, other);
     while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     const second = await send({ messages: MESSAGES }, {}, other);
@@ -616,6 +617,7 @@ describe('an invalid request names the field in a short message', () => {
       'rate_limit_error',
       'queue_full',
     ]);
+    isOver = true;
     expect((await first).status).toBe(200);
     await small.close();
   });

@@ -469,11 +469,13 @@ describe('errors', () => {
     const small = await Engine.load(tinyModel(), { maxNumSeqs: 1, maxQueuedRequests: 0 });
     const other = makeApp();
     other.serve(small);
-    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 20 });
+    let isOver = false;
+    fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5, isOver: () => isOver });
     const first = exchange(other, CHAT, BODIES[CHAT]);
     while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     for (const path of [CHAT, COMPLETIONS])
       expect(conforms(await exchange(other, path, BODIES[path]), 'POST', path).json.error.code).toBe('queue_full');
+    isOver = true;
     await first;
     await small.close();
     expect((await post(CHAT, { messages: [{ role: 'user', content: 'x'.repeat(9000) }] })).json.error.code).toBe(
