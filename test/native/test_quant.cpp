@@ -6,6 +6,7 @@
 #include <limits>
 #include <tuple>
 
+#include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/matrix.h"
 #include "native/base/number.h"
@@ -13,6 +14,10 @@
 #include "test/native/checkpoint.h"
 #include "test/native/group_values.h"
 #include "test/native/testing.h"
+
+#ifdef CAPSTAN_AMX_TWIN
+#include "test/native/amx/amx_scope.h"
+#endif
 
 namespace capstan::testing {
 namespace {
@@ -132,40 +137,28 @@ QuantCase make_case(const GroupValues& values, MatrixKind kind, int64_t col_begi
 
 // Activations of several rows, in 8 bits, with every word and scale written by quantize_row.
 struct Int8Acts {
-  std::vector<uint32_t> words;
-  std::vector<float> scales, totals;
-  std::vector<int32_t> sums;
+  std::vector<uint32_t> memory;
   ActTiles tiles;
 
-  Int8Acts(const CpuKernels& kernels, const CpuMatrix& matrix, const float* x, int64_t rows) {
-    const QuantWeights& quant = matrix.quant;
-    words.assign(static_cast<size_t>(rows * quant.num_words), 0x7f7f7f7fu);
-    scales.assign(static_cast<size_t>(rows * quant.num_runs), std::numeric_limits<float>::quiet_NaN());
-    sums.assign(scales.size(), 1 << 20);
-    totals = scales;
-    tiles.data = words.data();
-    tiles.rows = rows;
-    tiles.words = quant.num_words;
-    tiles.tile_rows = kernels.tile_rows;
-    tiles.format = ActFormat::kInt8;
-    tiles.runs = quant.runs;
-    tiles.num_runs = quant.num_runs;
-    tiles.scales = scales.data();
-    tiles.sums = sums.data();
-    tiles.totals = totals.data();
+  Int8Acts(const CpuKernels& kernels, const CpuMatrix& matrix, const float* x, int64_t rows)
+      : memory(static_cast<size_t>(rows * int8_act_words(kernels, matrix.quant)), 0x7fffffffu),  // NaN
+        tiles(int8_act_tiles(kernels, rows, matrix.quant)) {
+    place_int8_acts(memory.data(), tiles);
     for (int64_t row = 0; row < rows; ++row)
       kernels.quantize_row(x + row * matrix.cols, nullptr, matrix.cols, 0, tiles, row);
   }
 };
 
-std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, const ActTiles& acts,
-                            float* dequantized = nullptr) {
+std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, const ActTiles& acts) {
+  // Codes behind the decoded ones are multiplied with zeros.
+  const int64_t floats = std::max(dequantized_floats(matrix.padded_k), decoded_floats(matrix.quant.num_words));
+  std::vector<float> memory(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
   std::vector<float> out(static_cast<size_t>(acts.rows * matrix.rows));
   GemmArgs args;
   args.acts = acts;
   args.weights = matrix.data.as<void>();
   args.quant = matrix.quant;
-  args.dequantized = dequantized;
+  args.dequantized = memory.data();
   args.num_parts = matrix.num_parts;
   args.panel_end = matrix.num_panels;
   args.num_features = matrix.rows;
@@ -185,8 +178,7 @@ std::vector<float> multiply_as_f32(const CpuKernels& kernels, const CpuMatrix& m
   acts.tile_rows = kernels.tile_rows;
   for (int64_t row = 0; row < rows; ++row)
     kernels.pack_rows(x.data() + row * matrix.cols, matrix.cols, matrix.cols, acts, row, 1);
-  std::vector<float> memory(static_cast<size_t>(dequantized_floats(matrix.padded_k)));
-  return multiply(kernels, matrix, acts, memory.data());
+  return multiply(kernels, matrix, acts);
 }
 
 // Returns one element as kernels.h states it: exact integer sums per run, FMAs over the runs of a part, the tree over
@@ -295,7 +287,7 @@ TEST(quant_products_add_in_the_stated_order) {
     for (const WeightFormat format : kFormats)
       for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow})
         for (const auto& [n, k] : sizes())
-          expect_stated_order(cpu_kernels(isa), make_case(format, n, k, kind), {1, 2, 3, 5, 8, 9, 17});
+          expect_stated_order(cpu_kernels(isa), make_case(format, n, k, kind), {1, 2, 3, 5, 8, 9, 17, 40});
 }
 
 TEST(quant_blocks_are_multiplied_in_the_stated_order) {
@@ -319,6 +311,37 @@ TEST(quant_groups_are_multiplied_in_the_stated_order) {
           expect_stated_order(cpu_kernels(isa), test, {1, 3, 10});
       }
 }
+
+#ifdef CAPSTAN_AMX_TWIN
+std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, const std::vector<float>& x,
+                            int64_t rows) {
+  const Int8Acts acts(kernels, matrix, x.data(), rows);
+  return multiply(kernels, matrix, acts.tiles);
+}
+
+// The machine code of the AMX kernels. It must run on a processor with AMX, and in the emulator elsewhere.
+TEST(quant_products_on_amx_give_the_bits_of_the_twin) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  const AmxScope amx;
+  for (const WeightFormat format : kFormats) {
+    const auto matrix = pack(random_values(1, 49 * 300, 0.1f), 49, 300, format, MatrixKind::kRow);
+    for (const int64_t rows : {9, 16, 33}) {
+      const std::vector<float> x = random_values(3, rows * 300, 2.0f);
+      EXPECT(multiply(kAmxKernels, *matrix, x, rows) == multiply(kAmxTwinKernels, *matrix, x, rows));
+    }
+  }
+}
+
+TEST(quant_rows_that_do_not_fit_in_the_cache_give_the_same_bits_on_tile_registers) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  const int64_t n = 40, k = 1216, rows = 1300;
+  const std::vector<float> x = random_values(3, rows * k, 2.0f);
+  for (const WeightFormat format : kFormats) {
+    const auto matrix = pack(random_values(1, n * k, 0.1f), n, k, format);
+    EXPECT(multiply(kAmxTwinKernels, *matrix, x, rows) == multiply(kPortableKernels, *matrix, x, rows));
+  }
+}
+#endif
 
 TEST(quant_groups_with_f32_activations_are_close_to_double_precision) {
   const int64_t k = 64, rows = 9;

@@ -23,4 +23,29 @@ ActTiles plain_act_tiles(const CpuKernels& kernels, ActFormat format, int64_t ro
   return acts;
 }
 
+ActTiles int8_act_tiles(const CpuKernels& kernels, int64_t rows, const QuantWeights& quant) {
+  ActTiles acts;
+  acts.rows = rows;
+  acts.format = rows <= kMaxFewInt8Rows ? ActFormat::kInt8 : kernels.int8_act_format;
+  const bool has_blocks = acts.format == ActFormat::kInt8Blocks;
+  acts.words = has_blocks ? quant.num_block_words : quant.num_words;
+  acts.tile_rows = has_blocks ? kBlockRows : kernels.tile_rows;
+  acts.runs = quant.runs;
+  acts.num_runs = quant.num_runs;
+  return acts;
+}
+
+void place_int8_acts(uint32_t* data, ActTiles& acts) {
+  const int64_t num_scales = acts.rows * acts.num_runs;
+  acts.data = data;
+  acts.scales = reinterpret_cast<float*>(data + acts.rows * acts.words);
+  acts.sums = reinterpret_cast<int32_t*>(acts.scales + num_scales);
+  acts.totals = acts.scales + 2 * num_scales;
+}
+
+int64_t int8_act_words(const CpuKernels& kernels, const QuantWeights& quant) {
+  const bool may_have_blocks = kernels.int8_act_format == ActFormat::kInt8Blocks;
+  return (may_have_blocks ? quant.num_block_words : quant.num_words) + 3 * quant.num_runs;
+}
+
 }  // namespace capstan

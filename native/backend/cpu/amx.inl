@@ -1,4 +1,5 @@
-// bf16 products with bf16 in the order of TDPBF16PS, over the Vec and the tile functions of the including file.
+// Products on tile registers, over the Vec and the tile functions of the including file: bf16 with bf16 in the order of
+// TDPBF16PS, and codes of quantized weights.
 //
 // Order of sums: each part of K is cut into blocks of 32 from its start. Within a block, the products of even columns
 // are one chain of FMAs that begins with zero, those of odd columns another. The two are added, then their sum is added
@@ -83,8 +84,8 @@ inline void zero_sums() {
   if constexpr (R == 2 && P == 2) tile_zero<3>();
 }
 
-template <int R, int P>
-inline void store_sums(const int (&rows)[2], float* sums) {
+template <int R, int P, class T>
+inline void store_sums(const int (&rows)[2], T* sums) {
   tile_store<0>(sums, kTileRowBytes);
   if constexpr (P == 2) tile_store<1>(sums + rows[0] * kPanelFeatures, kTileRowBytes);
   if constexpr (R == 2) tile_store<2>(sums + kRowTileFloats, kTileRowBytes);
@@ -184,6 +185,140 @@ void gemm_tiles(const GemmArgs& args) {
         plan_prefetch(tiles, panels, row - chunk, chunk_rows);
         if (chunk > 0) tiles.first_ahead = -1;  // the panels are in the cache
         compute_tiles_any(tiles, panels, sums);
+        for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i)
+          store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
+      }
+    }
+  }
+  tile_release();
+}
+
+// ---- many rows, quantized weights: tile registers ----
+
+// Tiles as in TileProducts. The order of sums is that of all kernels for quantized weights: only the exact sums of runs
+// come from tile registers.
+struct Int8Products {
+  const uint32_t* acts[2];  // (blocks, rows, kBlockWords)
+  const float* scales[2];   // (num_runs, rows), like the next two
+  const int32_t* sums[2];
+  const float* totals[2];
+  int rows[2];            // of the two tiles of rows; the second one may be 0
+  const char* panels[2];  // their scales and offsets
+  const char* codes[2];   // (num_words, 16, 4) bytes
+};
+
+// out (R, kRowTileFloats) = the exact sums of the products of one run. Moves behind the run.
+template <int R, int P>
+[[gnu::always_inline]] inline void multiply_int8_run(int num_words, const int (&rows)[2], const uint32_t* (&acts)[2],
+                                                     const char* (&codes)[2], int32_t* out) {
+  zero_sums<R, P>();
+  for (int word = 0; word < num_words; word += kBlockWords) {
+    // Behind the run, the activations are zeros.
+    tile_load<6>(codes[0] + word * int64_t{64}, kTileRowBytes);
+    tile_load<4>(acts[0], kTileRowBytes);
+    tile_dot_int8<0, 4, 6>();
+    if constexpr (P == 2) {
+      tile_load<7>(codes[1] + word * int64_t{64}, kTileRowBytes);
+      tile_dot_int8<1, 4, 7>();
+    }
+    if constexpr (R == 2) {
+      tile_load<5>(acts[1], kTileRowBytes);
+      tile_dot_int8<2, 5, 6>();
+      if constexpr (P == 2) tile_dot_int8<3, 5, 7>();
+    }
+    for (int i = 0; i < R; ++i)
+      acts[i] += rows[i] * kBlockWords;
+  }
+  for (int p = 0; p < P; ++p)
+    codes[p] += num_words * int64_t{64};
+  store_sums<R, P>(rows, out);
+}
+
+// Computes sums (2, kRowTileFloats).
+template <int R, int P>
+[[gnu::noinline]] void compute_int8_tiles(const Int8Products& tiles, const QuantWeights& quant, float* sums) {
+  constexpr int kFloats = R * kRowTileFloats;
+  const bool has_offset = quant.type.offset != OffsetKind::kNone;
+  const uint32_t* acts[2] = {tiles.acts[0], tiles.acts[1]};
+  const char* codes[2] = {tiles.codes[0], tiles.codes[1]};
+  alignas(64) int32_t products[kFloats];
+  alignas(64) float part_sums[kFloats] = {};
+  float pending[3][kFloats];  // by level: subtrees whose right half is not computed yet
+  int part = 0;
+  for (int run = 0; run < quant.num_runs; ++run) {
+    multiply_int8_run<R, P>(quant.runs[run].num_words, tiles.rows, acts, codes, products);
+    for (int p = 0; p < P; ++p) {
+      const Vec scale = load_scales(quant, tiles.panels[p], run);
+      const Vec offset = has_offset ? load_offsets(quant, tiles.panels[p], run, scale) : vec_zero();
+      for (int i = 0; i < R; ++i) {
+        const int rows = tiles.rows[i], first = run * rows;
+        int at = i * static_cast<int>(kRowTileFloats) + p * rows * 16;
+        for (int r = 0; r < rows; ++r, at += 16) {
+          const IntVec total =
+              ivec_add(ivec_load(products + at), ivec_set(-quant.type.zero * tiles.sums[i][first + r]));
+          const Vec row_scale = vec_mul(scale, vec_set(tiles.scales[i][first + r]));
+          Vec sum = vec_fma(ivec_float(total), row_scale, vec_load(part_sums + at));
+          if (has_offset) sum = vec_fma(vec_set(-tiles.totals[i][first + r]), offset, sum);
+          vec_store(part_sums + at, sum);
+        }
+      }
+    }
+    if (!quant.runs[run].ends_part) continue;
+    // Adds like a binary counter: part 1 to part 0, part 3 to part 2, then (2 + 3) to (0 + 1), and so on.
+    int level = 0;
+    for (; part >> level & 1; ++level)
+      for (int n = 0; n < kFloats; n += 16)
+        vec_store(part_sums + n, vec_add(vec_load(pending[level] + n), vec_load(part_sums + n)));
+    float* to = run + 1 == quant.num_runs ? sums : pending[level];
+    for (int n = 0; n < kFloats; n += 16) {
+      vec_store(to + n, vec_load(part_sums + n));
+      vec_store(part_sums + n, vec_zero());
+    }
+    ++part;
+  }
+}
+
+inline void compute_int8_tiles_any(const Int8Products& tiles, const QuantWeights& quant, int panels, float* sums) {
+  if (tiles.rows[1] == 0)
+    return panels == 1 ? compute_int8_tiles<1, 1>(tiles, quant, sums) : compute_int8_tiles<1, 2>(tiles, quant, sums);
+  return panels == 1 ? compute_int8_tiles<2, 1>(tiles, quant, sums) : compute_int8_tiles<2, 2>(tiles, quant, sums);
+}
+
+// Chunks of rows as in gemm_tiles. The codes of a pair of panels are decoded once per chunk.
+void gemm_int8_tiles(const GemmArgs& args) {
+  const ActTiles& acts = args.acts;
+  const QuantWeights& quant = args.quant;
+  const bool is_decoded = quant.type.bits == 8;  // as tiles need it
+  const int64_t decoded_bytes = (quant.num_words + kBlockWords) * 64;
+  const int64_t panels_bytes = (args.panel_end - args.panel_begin) * quant.panel_bytes + 2 * decoded_bytes;
+  const int64_t fitting_rows = (kAmxCacheBytes - panels_bytes) / (acts.words * 4);
+  const int64_t max_chunk = fitting_rows < kPairRows ? kPairRows : fitting_rows - fitting_rows % kPairRows;
+  alignas(64) float sums[2 * kRowTileFloats];
+  int configured[2] = {0, 0};
+  Int8Products tiles;
+  for (int64_t chunk = 0; chunk < acts.rows; chunk += max_chunk) {
+    const int64_t chunk_end = acts.rows - chunk < max_chunk ? acts.rows : chunk + max_chunk;
+    int panels = 0;
+    for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
+      panels = args.panel_end - panel < 2 ? 1 : 2;
+      for (int p = 0; p < panels; ++p) {
+        tiles.panels[p] = static_cast<const char*>(args.weights) + (panel + p - args.weights_panel) * quant.panel_bytes;
+        char* decoded = reinterpret_cast<char*>(args.dequantized) + p * decoded_bytes;
+        if (!is_decoded) quant_kernels(quant.type).decode_panel(quant, tiles.panels[p], decoded);
+        tiles.codes[p] = is_decoded ? tiles.panels[p] + quant.codes_at : decoded;
+      }
+      for (int64_t row = chunk; row < chunk_end; row += kPairRows) {
+        for (int i = 0; i < 2; ++i) {
+          const int64_t left = acts.rows - row - i * kBlockRows, first = left > 0 ? row + i * kBlockRows : row;
+          tiles.rows[i] = static_cast<int>(left < 0 ? 0 : left < kBlockRows ? left : kBlockRows);
+          tiles.acts[i] = acts.data + first * acts.words;
+          tiles.scales[i] = acts.scales + first * acts.num_runs;
+          tiles.sums[i] = acts.sums + first * acts.num_runs;
+          tiles.totals[i] = acts.totals + first * acts.num_runs;
+        }
+        if (configured[0] != tiles.rows[0] || configured[1] != tiles.rows[1])
+          configure_tiles(configured[0] = tiles.rows[0], configured[1] = tiles.rows[1]);
+        compute_int8_tiles_any(tiles, quant, panels, sums);
         for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i)
           store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
       }

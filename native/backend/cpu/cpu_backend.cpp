@@ -46,25 +46,21 @@ KvCache CpuBackend::kv_cache(int layer) const {
 
 ActTiles CpuBackend::act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const {
   const QuantWeights& quant = matrix.quant;
+  if (quant.type.bits != 0 && has_int8_acts_) {
+    ActTiles acts = int8_act_tiles(kernels_, rows, quant);
+    if (data != nullptr) place_int8_acts(data, acts);
+    return acts;
+  }
   const bool is_bf16 = quant.type.bits == 0 && has_bf16_acts_ && matrix.dtype == DType::kBf16;
   ActTiles acts = plain_act_tiles(kernels_, is_bf16 ? bf16_act_format(kernels_, rows) : ActFormat::kF32, rows,
                                   matrix.padded_k, matrix.num_parts);
   acts.data = data;
-  if (quant.type.bits != 0 && has_int8_acts_) {
-    acts.format = ActFormat::kInt8;
-    acts.words = quant.num_words;
-    acts.runs = quant.runs;
-    acts.num_runs = quant.num_runs;
-    acts.scales = reinterpret_cast<float*>(acts.data + rows * quant.num_words);
-    acts.sums = reinterpret_cast<int32_t*>(acts.scales + rows * quant.num_runs);
-    acts.totals = acts.scales + 2 * rows * quant.num_runs;
-  }
   return acts;
 }
 
 void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const {
   const float* weight = values_of(norm);
-  if (acts.format == ActFormat::kInt8)
+  if (is_int8(acts.format))
     kernels_.quantize_row(x, weight, k, model_.rms_norm_eps, acts, row);
   else if (norm != nullptr)
     kernels_.rms_norm(x, weight, k, model_.rms_norm_eps, acts, row);
@@ -74,7 +70,7 @@ void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const 
 
 void CpuBackend::store_rows(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row,
                             int64_t count) {
-  if (acts.format == ActFormat::kInt8)
+  if (is_int8(acts.format))
     for (int64_t i = 0; i < count; ++i)
       store_row(x + i * stride, nullptr, k, acts, row + i);
   else
@@ -411,7 +407,7 @@ void CpuBackend::output_residual(const LayerWeights& weights) {
 
 // Quantization needs f32 rows, and adapters store the rows a second time.
 bool CpuBackend::mlp_is_input(const CpuMatrix& down_proj) const {
-  return act_tiles(nullptr, num_tokens(), down_proj).format != ActFormat::kInt8 && lora_plan_.groups.empty();
+  return !is_int8(act_tiles(nullptr, num_tokens(), down_proj).format) && lora_plan_.groups.empty();
 }
 
 ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {

@@ -85,8 +85,9 @@ class CpuBackend final : public Backend {
     std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, dtype, kernels_, team_, progress);
     for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
       if (is_quantized(*part)) {
-        max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
-        max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
+        max_act_words_ = std::max(max_act_words_, int8_act_words(kernels_, part->quant));
+        max_decoded_floats_ = std::max(max_decoded_floats_, has_int8_acts_ ? decoded_floats(part->quant.num_words)
+                                                                           : dequantized_floats(part->padded_k));
       } else {
         max_plain_words_ = std::max(max_plain_words_, act_tiles(nullptr, kManyRows, *part).words);
       }
@@ -284,8 +285,8 @@ class CpuBackend final : public Backend {
   HugeBuffer scratch_;                  // (threads, scratch_floats) of attention, and decoded weights
   HugeBuffer states_;                   // (max_states, v_dim + 2) of chunks of attention that several items compute
   int64_t scratch_floats_ = 0;
-  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
-  int64_t max_plain_words_ = 0;                      // over the others
+  int64_t max_act_words_ = 0, max_decoded_floats_ = 0;  // over the quantized matrices
+  int64_t max_plain_words_ = 0;                         // over the others
 
   StepInput step_;
   std::vector<AttentionShape> attention_shapes_;    // by KV group

@@ -116,9 +116,8 @@ void CpuBackend::run_expert_gate_up(const MoeWeights& moe) {
 
 ActTiles CpuBackend::gated_tiles(int expert, const CpuMatrix& down_proj) const {
   const ActTiles acts = expert_tiles(expert_mlp_, expert, down_proj);
-  return acts.format == ActFormat::kInt8
-             ? float_rows(expert_tiles(expert_mlp_f32_, expert, down_proj).data, acts.rows, down_proj)
-             : acts;
+  return is_int8(acts.format) ? float_rows(expert_tiles(expert_mlp_f32_, expert, down_proj).data, acts.rows, down_proj)
+                              : acts;
 }
 
 void CpuBackend::run_expert_down(const MoeWeights& moe) {

@@ -126,8 +126,7 @@ void CpuBackend::allocate() {
   for (const KvLayout& layout : kv_layouts_)
     scratch_floats_ =
         std::max(scratch_floats_, round_up(attention_scratch_floats(item_rows, layout.k_dim, layout.v_dim), 1024));
-  if (!has_int8_acts_)
-    scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
+  scratch_floats_ = std::max(scratch_floats_, round_up(max_decoded_floats_, 1024));
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
   kv_.clear();
   for (size_t group = 0; group < model_.kv_groups.size(); ++group) {

@@ -10,6 +10,7 @@ namespace {
 MathKind math_of(ActFormat format) {
   switch (format) {
     case ActFormat::kInt8:
+    case ActFormat::kInt8Blocks:
       return MathKind::kInt8;
     case ActFormat::kBf16Pairs:
     case ActFormat::kBf16Blocks:

@@ -109,8 +109,8 @@ inline Vec vec_soft_cap(Vec x, float cap) {
 
 // ---- rows ----
 
-// One row within its tile of activations. Word i is at data + i * stride. kBf16Blocks: word i of block b is at data + b
-// * stride + i.
+// One row within its tile of activations. Word i is at data + i * stride. kBf16Blocks and kInt8Blocks: word i of block
+// b is at data + b * stride + i.
 struct ActRow {
   uint32_t* data;
   int64_t stride;
@@ -121,7 +121,8 @@ struct ActRow {
 inline ActRow act_row(const ActTiles& acts, int64_t row) {
   const int64_t first = row - row % acts.tile_rows;
   const int64_t rows = acts.rows - first < acts.tile_rows ? acts.rows - first : acts.tile_rows;
-  const int64_t words = acts.format == ActFormat::kBf16Blocks ? kBlockWords : 1;
+  const bool has_blocks = acts.format == ActFormat::kBf16Blocks || acts.format == ActFormat::kInt8Blocks;
+  const int64_t words = has_blocks ? kBlockWords : 1;
   return {acts.data + first * acts.words + (row - first) * words, rows * words, acts.format, acts.part_k};
 }
 

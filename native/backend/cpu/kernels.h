@@ -26,14 +26,15 @@
 
 namespace capstan {
 
-constexpr int kMaxTileRows = 8;    // the largest kTileRows of all instruction sets
-constexpr int kBlockRows = 16;     // rows of a tile register of AMX
-constexpr int kBlockK = 32;        // columns of one: AMX adds K in blocks of 32 from the start of each part
-constexpr int kBlockWords = 16;    // the same in words of two bf16
-constexpr int kMaxFewRows = 4;     // up to this many rows, the AMX kernels multiply without tile registers
-constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
-constexpr int kQuantSpan = 32;     // columns of activations that share a scale, at most, for weights of a file
-constexpr int kKvTile = 64;        // keys per softmax update; tiles begin at absolute multiples
+constexpr int kMaxTileRows = 8;     // the largest kTileRows of all instruction sets
+constexpr int kBlockRows = 16;      // rows of a tile register of AMX
+constexpr int kBlockK = 32;         // columns of one: AMX adds K in blocks of 32 from the start of each part
+constexpr int kBlockWords = 16;     // the same in words of two bf16
+constexpr int kMaxFewRows = 4;      // up to this many rows, the AMX kernels multiply without tile registers
+constexpr int kMaxFewInt8Rows = 8;  // the same for quantized weights
+constexpr int kMaxTilePanels = 3;   // the largest kTilePanels
+constexpr int kQuantSpan = 32;      // columns of activations that share a scale, at most, for weights of a file
+constexpr int kKvTile = 64;         // keys per softmax update; tiles begin at absolute multiples
 constexpr int kKvChunk = 1024;  // keys per softmax that begins with an empty state; chunks begin at absolute multiples
 constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
@@ -47,7 +48,12 @@ enum class ActFormat : uint8_t {
   kBf16Pairs,    // two bf16, the even element in the low half
   kBf16Blocks,   // two bf16; a tile is (blocks of K, rows of the tile, kBlockWords), each part padded with zeros
   kInt8,         // four signed codes; value = code * scale of the row's run
+  kInt8Blocks,   // the same; a tile is (blocks of K, rows of the tile, kBlockWords), each run padded with zeros
 };
+
+constexpr bool is_int8(ActFormat format) {
+  return format == ActFormat::kInt8 || format == ActFormat::kInt8Blocks;
+}
 
 // Columns with one scale: a group of quantized weights, or what a part of K holds of one.
 struct QuantRun {
@@ -74,6 +80,7 @@ struct QuantWeights {
   const QuantRun* runs = nullptr;
   int num_runs = 0;
   int64_t num_words = 0;                                                            // of all runs
+  int64_t num_block_words = 0;                                                      // of activations in kInt8Blocks
   int64_t offsets_at = 0, block_scales_at = 0, block_offsets_at = 0, codes_at = 0;  // bytes from a panel's start
   int64_t panel_bytes = 0;
 };
@@ -83,7 +90,7 @@ constexpr int64_t quant_pair_bytes(int bits) {
 }
 
 // Activations in the layout of the matrix kernels: tiles of `tile_rows` rows, each (words, rows of the tile), so that
-// the values of one step of K are contiguous. kBf16Blocks orders a tile differently.
+// the values of one step of K are contiguous. kBf16Blocks and kInt8Blocks order a tile differently.
 struct ActTiles {
   uint32_t* data = nullptr;
   int64_t rows = 0;
@@ -91,7 +98,8 @@ struct ActTiles {
   int tile_rows = 1;
   ActFormat format = ActFormat::kF32;
   int64_t part_k = 0;  // kBf16Blocks: columns of one part of K
-  // kInt8: the runs, and by tile (num_runs, rows of the tile) the scales, the sums of the codes, and their products.
+  // kInt8 and kInt8Blocks: the runs, and by tile (num_runs, rows of the tile) the scales, the sums of the codes, and
+  // their products.
   const QuantRun* runs = nullptr;
   int num_runs = 0;
   float* scales = nullptr;
@@ -140,7 +148,7 @@ struct GemmArgs {
   int64_t weights_panel = 0;
   DType weight_dtype = DType::kF32;
   QuantWeights quant;            // type.bits > 0: replaces weight_dtype
-  float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights with f32 activations
+  float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights, unless the activations are kInt8
   int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
   int64_t num_features = 0;       // output features without padding; kGated: (gate, up) pairs without padding
@@ -239,8 +247,12 @@ constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t 
   return rows * (k_dim + 16) + 2 * chunk_state_floats(rows, v_dim) + kMaxTileRows * kKvTile + 64;
 }
 
+// Activations that are not quantized need the values of a few panels, kInt8Blocks the codes of two panels in bytes.
 constexpr int64_t dequantized_floats(int64_t padded_k) {
   return kMaxTilePanels * padded_k * kPanelFeatures;
+}
+constexpr int64_t decoded_floats(int64_t num_words) {
+  return 2 * (num_words + kBlockWords) * kPanelFeatures;
 }
 
 // hidden += scale * norm(sum + update + bias). All are (n).
@@ -298,13 +310,14 @@ struct QuantGroupArgs {
 struct CpuKernels {
   int tile_rows;
   ActFormat bf16_act_format;  // of many rows (act_tiles.h): kBf16Rounded, kBf16Pairs or kBf16Blocks
+  ActFormat int8_act_format;  // of many rows: kInt8 or kInt8Blocks
   void (*gemm)(const GemmArgs& args);
   // Row `row` of acts = x * w / rms(x). x and w: (k), readable up to a multiple of 16.
   void (*rms_norm)(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row);
   // Rows [row, row + count) of acts = x (count, stride), k values each, readable up to a multiple of 16.
   void (*pack_rows)(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row, int64_t count);
-  // Row `row` of acts (kInt8) = x (k), or x * norm / rms(x) when `norm` is given. x and norm are readable up to a
-  // multiple of 16. A run that holds NaN or Inf gets the scale NaN.
+  // Row `row` of acts (kInt8 or kInt8Blocks) = x (k), or x * norm / rms(x) when `norm` is given. x and norm are
+  // readable up to a multiple of 16. A run that holds NaN or Inf gets the scale NaN.
   void (*quantize_row)(const float* x, const float* norm, int64_t k, float eps, const ActTiles& acts, int64_t row);
   // Returns the scale as f16 bits; Inf when a value is too large.
   uint16_t (*quantize_group)(const QuantGroupArgs& args);

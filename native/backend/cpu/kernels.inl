@@ -19,6 +19,11 @@
 namespace capstan {
 
 #if defined(CAPSTAN_TILES)
+constexpr ActFormat kInt8ActFormat = ActFormat::kInt8Blocks;
+#else
+constexpr ActFormat kInt8ActFormat = ActFormat::kInt8;
+#endif
+#if defined(CAPSTAN_TILES)
 constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Blocks;
 #elif defined(CAPSTAN_BF16_DOT)
 constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Pairs;
@@ -27,10 +32,10 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 #endif
 
 const CpuKernels CAPSTAN_KERNELS = {
-    kTileRows,      kBf16ActFormat,   gemm_any,       rms_norm,          pack_rows,    quantize_row,
-    quantize_group, qkv_row,          attention,      combine_chunks,    add_residual, layer_norm,
-    activate,       add_row,          weighted_sum,   lora_update,       head_squares, scale_logits,
-    gated_row,      per_layer_inputs, kSampleKernels, kRecurrentKernels,
+    kTileRows,    kBf16ActFormat, kInt8ActFormat,   gemm_any,       rms_norm,          pack_rows,
+    quantize_row, quantize_group, qkv_row,          attention,      combine_chunks,    add_residual,
+    layer_norm,   activate,       add_row,          weighted_sum,   lora_update,       head_squares,
+    scale_logits, gated_row,      per_layer_inputs, kSampleKernels, kRecurrentKernels,
 };
 
 }  // namespace capstan

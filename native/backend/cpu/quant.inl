@@ -29,9 +29,27 @@ inline Vec load_some(const float* p, int64_t count) {
 
 // ---- activations ----
 
+// Stores words [first, first + 4) of the codes of a run that ends with word `num_words`. kInt8Blocks: and its padding.
+inline void store_codes(const ActRow& to, uint32_t* run_words, int64_t first, int64_t num_words, const int8_t* codes) {
+  uint32_t words[4];
+  __builtin_memcpy(words, codes, sizeof words);
+  if (to.format == ActFormat::kInt8Blocks) {
+    __builtin_memcpy(run_words + first / kBlockWords * to.stride + first % kBlockWords, words, sizeof words);
+    if (first + 4 < num_words) return;
+    for (int64_t i = first + 4; i % kBlockWords != 0; ++i)
+      run_words[i / kBlockWords * to.stride + i % kBlockWords] = 0;
+    return;
+  }
+  const int64_t left = num_words - first;
+  for (int64_t i = 0; i < (left < 4 ? left : 4); ++i)
+    run_words[(first + i) * to.stride] = words[i];
+}
+
 void quantize_row(const float* x, const float* norm, int64_t k, float eps, const ActTiles& acts, int64_t row) {
   const Vec factor = vec_set(norm == nullptr ? 1.0f : inverse_rms(x, k, eps));
   const ActRow to = act_row(acts, row);
+  const bool has_blocks = acts.format == ActFormat::kInt8Blocks;
+  const int64_t tile_rows = has_blocks ? to.stride / kBlockWords : to.stride;
   const int64_t first_row = row - row % acts.tile_rows;
   const auto value = [&](const QuantRun& run, int64_t i) {
     const Vec v = load_some(x + run.begin + i, run.count - i);
@@ -57,20 +75,16 @@ void quantize_row(const float* x, const float* norm, int64_t k, float eps, const
       for (int64_t i = 0; i < run.count; i += 16) {
         const Vec codes = vec_round(vec_mul(value(run, i), inverse));
         sum = vec_add(sum, codes);
-        uint32_t words[4];
         int8_t bytes[16];
         vec_store_int8(bytes, codes);
-        __builtin_memcpy(words, bytes, sizeof words);
-        const int64_t left = run.num_words - i / 4;
-        for (int64_t j = 0; j < (left < 4 ? left : 4); ++j)
-          word[(i / 4 + j) * to.stride] = words[j];
+        store_codes(to, word, i / 4, run.num_words, bytes);
       }
-      const int64_t at = first_row * acts.num_runs + (first + r) * to.stride + (row - first_row);
+      const int64_t at = first_row * acts.num_runs + (first + r) * tile_rows + (row - first_row);
       const float total = bad == 0.0f ? vec_reduce_add(sum) : 0.0f;
       acts.scales[at] = scale;
       acts.sums[at] = static_cast<int32_t>(total);
       acts.totals[at] = scale * total;
-      word += run.num_words * to.stride;
+      word += (has_blocks ? (run.num_words + kBlockWords - 1) / kBlockWords : run.num_words) * to.stride;
     }
   }
 }
@@ -481,10 +495,32 @@ void dequantize_panel(const QuantWeights& quant, const char* panel, int64_t padd
 struct QuantKernels {
   void (*gemm)(const GemmArgs& args);
   void (*dequantize_panel)(const QuantWeights& quant, const char* panel, int64_t padded_k, float* out);
+#ifdef CAPSTAN_TILES
+  void (*decode_panel)(const QuantWeights& quant, const char* panel, char* out);
+#endif
 };
 
+#ifdef CAPSTAN_TILES
+void gemm_int8_tiles(const GemmArgs& args);
+
+// out (num_words, 16, 4) bytes = the numbers of one panel.
+template <int kBits, bool kHasTable>
+void decode_panel(const QuantWeights& quant, const char* panel, char* out) {
+  const char* pair = panel + quant.codes_at;
+  for (int64_t word = 0; word < quant.num_words; word += 2, pair += quant_pair_bytes(kBits), out += 128) {
+    prefetch(pair + kQuantPrefetchBytes<kBits>);
+    ivec_store(out, load_numbers<kBits, kHasTable, 0>(pair, quant.type));
+    ivec_store(out + 64, load_numbers<kBits, kHasTable, 1>(pair, quant.type));
+  }
+}
+
+template <int kBits, bool kHasTable>
+constexpr QuantKernels kQuantKernels = {gemm_quantized<kBits, kHasTable>, dequantize_panel<kBits, kHasTable>,
+                                        decode_panel<kBits, kHasTable>};
+#else
 template <int kBits, bool kHasTable>
 constexpr QuantKernels kQuantKernels = {gemm_quantized<kBits, kHasTable>, dequantize_panel<kBits, kHasTable>};
+#endif
 
 inline const QuantKernels& quant_kernels(const QuantType& type) {
   if (type.bits == 8) return kQuantKernels<8, false>;
@@ -516,6 +552,9 @@ void gemm_dequantized(const GemmArgs& args) {
 
 void gemm_any(const GemmArgs& args) {
   if (args.quant.type.bits == 0) return gemm(args);
+#ifdef CAPSTAN_TILES
+  if (args.acts.format == ActFormat::kInt8Blocks) return gemm_int8_tiles(args);
+#endif
   if (args.acts.format != ActFormat::kInt8) return gemm_dequantized(args);
   quant_kernels(args.quant.type).gemm(args);
 }

@@ -113,8 +113,10 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
   quant.type = type;
   quant.runs = runs.data();
   quant.num_runs = static_cast<int>(runs.size());
-  for (const QuantRun& run : runs)
+  for (const QuantRun& run : runs) {
     quant.num_words += run.num_words;
+    quant.num_block_words += (run.num_words + kBlockWords - 1) / kBlockWords * kBlockWords;
+  }
   const int64_t run_lanes = int64_t{quant.num_runs} * kLanes;
   const int64_t block_bytes = has_blocks(type) ? (int64_t{runs.back().block} + 1) * kLanes * 2 : 0;
   quant.offsets_at = run_lanes * scale_bytes(type);

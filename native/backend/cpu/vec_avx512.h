@@ -167,6 +167,9 @@ inline IntVec ivec_set(int32_t x) {
 inline IntVec ivec_load(const void* p) {
   return ivec_of(_mm512_loadu_si512(p));
 }
+inline void ivec_store(void* p, IntVec a) {
+  _mm512_storeu_si512(p, ivec_bits(a));
+}
 inline IntVec ivec_add(IntVec a, IntVec b) {
   return {a.v + b.v};
 }
