@@ -7,6 +7,7 @@ Each window of the text is read by transformers and by every engine (protocol.py
 - KL is the divergence of an engine's distribution from that of transformers, in nats. The tokens that are not among the 1,000
   that the engine finds most likely count as one, for every engine alike: what that leaves out is far below the differences.
 - the perplexity is exp of the mean of -log p(token).
+The files are written after every window, so that a long run can be stopped.
 """
 
 import argparse
@@ -110,12 +111,11 @@ def main():
         for engine in engines:
             engine.compare(reference)
         print(f"window {number + 1} of {len(windows)}: " + ", ".join(f"{e.name} {np.mean(e.kl):.5f}" for e in engines), file=sys.stderr, flush=True)
-    text = table(args, engines, np.concatenate(own))
-    print(text)
-    if args.out:
-        args.out.write_text(text)
-    if args.save:
-        np.savez(args.save, **{engine.name: np.array(engine.kl) for engine in engines})
+        if args.out:
+            args.out.write_text(table(args, engines, np.concatenate(own)))
+        if args.save:
+            np.savez(args.save, **{engine.name: np.array(engine.kl) for engine in engines})
+    print(table(args, engines, np.concatenate(own)))
     for engine in engines:
         engine.close()
 
