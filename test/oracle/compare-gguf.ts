@@ -1,9 +1,10 @@
 /**
  * Compares the files of random_gguf.py: node -r ./test/oracle/register-ts.cjs test/oracle/compare-gguf.ts DIR
  *
- * A file in f32 gives the results of transformers. A file of codes gives the results of the file with their values.
+ * A file in f32 gives the results of transformers. A file of codes gives those of the file with their values. These
+ * are written to CASE.values.json for `llama-cpp.py DIR --files`.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { compareCase } from './compare';
@@ -17,9 +18,12 @@ async function compareFiles({ directory, golden }: GoldenCase): Promise<string[]
   const options = { dtype: 'f32' } as const;
   const values = await compareCase({ directory: file('values'), golden }, 'f32', options, any);
   const codes = await compareCase({ directory: file('codes'), golden }, 'f32', options, any);
+  const prompts = golden.prompts.map(({ name, promptTokenIds }, i) =>
+    toPrompt(name, promptTokenIds, values.answers[i]),
+  );
+  writeFileSync(`${directory}.values.json`, JSON.stringify({ float32Cost: golden.float32Cost, prompts }));
   const comparison = new Comparison(golden, { ...F32_TOLERANCE, worst: Math.max(2e-3, f32Tolerance(golden).worst) });
-  for (const [i, { name, ...answer }] of codes.answers.entries())
-    comparison.addPrompt(toPrompt(name, golden.prompts[i].promptTokenIds, values.answers[i]), answer);
+  for (const [i, { name: _, ...answer }] of codes.answers.entries()) comparison.addPrompt(prompts[i], answer);
   return [...failures, ...comparison.finish().failures.map((failure) => `codes: ${failure}`)];
 }
 

@@ -1,12 +1,16 @@
 """Runs the golden cases in llama.cpp and checks its greedy tokens wherever the margin exceeds the tolerance.
 
   python llama-cpp.py DIR [--engine FILE] [--out FILE.md]
+  python llama-cpp.py DIR --files
 
 DIR contains golden cases (make_models.py). Compares llama.cpp with transformers (golden.json), and with the engine if
 --engine names the output of compare.ts --json. Needs gguf and llama-cpp-python 0.3.36, built from source:
 CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36 --no-binary llama-cpp-python
 f16 and bf16 cases have two rows: weights of the type of the file, and the same values as f32, for which llama.cpp does
 not round activations.
+
+--files reads the files of random_gguf.py instead, with their values in f32: CASE.f32.gguf beside golden.json, and
+CASE.values.gguf beside CASE.values.json, the results of the engine (compare-gguf.ts).
 """
 
 import argparse
@@ -86,12 +90,20 @@ def comparable_prompts(config, golden):
     return [p for p in golden["prompts"] if not window or len(p["promptTokenIds"]) + NUM_STEPS <= window]
 
 
+def num_token_ids(directory):
+    """Returns the number of ids that the tokenizer knows. The greedy tokens of transformers are among them."""
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    ids = list(vocab.values()) if isinstance(vocab, dict) else range(len(vocab))
+    return 1 + max(*ids, *(token["id"] for token in tokenizer["added_tokens"]))
+
+
 def judge(directory, golden, as_f32, engine_answers):
     """Returns one row of the table."""
     config = read_config(directory)
     tolerance = 1e-3 if as_f32 else TOLERANCE[golden["dtype"]]
     prompts = comparable_prompts(config, golden)
-    allowed = 1 + max(json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"].values())
+    allowed = num_token_ids(directory)
     row = {"case": golden["case"], "family": golden["family"], "weights": golden["dtype"], "ggufType": "f32" if as_f32 else golden["dtype"],
            "prompts": len(prompts), "worst": 0.0, "equal": 0, "comparable": 0, "engineEqual": 0, "engineComparable": 0, "faults": []}
     with tempfile.TemporaryDirectory() as scratch:
@@ -114,6 +126,39 @@ def judge(directory, golden, as_f32, engine_answers):
         finally:
             model.close()
     return row
+
+
+def judge_files(directory):
+    """Prints a line for each file of random_gguf.py. Returns the number of files with faults."""
+    num_wrong = 0
+    for case in sorted(path.parent for path in directory.glob("*/golden.json")):
+        for kind, expected in {"f32": case / "golden.json", "values": directory / f"{case.name}.values.json"}.items():
+            path = directory / f"{case.name}.{kind}.gguf"
+            if not path.exists() or not expected.exists():
+                continue
+            faults = judge_file(path, case, json.loads(expected.read_text()))
+            num_wrong += bool(faults)
+    return num_wrong
+
+
+def judge_file(path, case, golden):
+    """Returns the faults of a file. An architecture that llama.cpp does not know is none."""
+    config = read_config(case)
+    tolerance = max(TOLERANCE["f32"], 4 * golden.get("float32Cost", {}).get("worst", 0))
+    try:
+        model = Model(path, 1024, yarn_betas(config))
+    except ValueError as error:
+        print(f"{path.name}: {error}", flush=True)
+        return []
+    worst, equal, comparable, faults = 0.0, 0, 0, []
+    for prompt in comparable_prompts(config, golden):
+        tokens, steps = model.greedy(prompt["promptTokenIds"], num_token_ids(case))
+        difference, num_equal, num_comparable, fault = compare(tokens, steps, prompt, prompt["greedyTokenIds"], tolerance)
+        worst, equal, comparable = max(worst, difference), equal + num_equal, comparable + num_comparable
+        faults += [fault] if fault else []
+    model.close()
+    print(f"{path.name}: {equal} / {comparable} tokens equal, worst {worst:.1e}", *faults, sep="\n  ", flush=True)
+    return faults
 
 
 def markdown(rows, skipped, source, has_engine):
@@ -145,7 +190,10 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("--engine", type=Path, help="answers of the engine, from compare.ts --json")
     parser.add_argument("--out", type=Path, help="write the table here too")
+    parser.add_argument("--files", action="store_true", help="read the files of random_gguf.py")
     args = parser.parse_args()
+    if args.files:
+        sys.exit(1 if judge_files(args.directory) else 0)
     answers = {}
     for report in json.loads(args.engine.read_text()) if args.engine else []:
         answers[report["case"], report["mode"]] = {a["name"]: a["tokenIds"] for a in report["answers"]}

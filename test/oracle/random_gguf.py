@@ -5,7 +5,7 @@
 
 Next to each case there are three files: CASE.f32.gguf, with the results of transformers in the case's golden.json;
 CASE.codes.gguf, whose tensors have random types; and CASE.values.gguf, with their values in f32. `compare-gguf.ts`
-compares them. Needs the package gguf of LLAMA_CPP.
+compares them, then `llama-cpp.py DIR --files` compares those in f32 with llama.cpp. Needs the package gguf of LLAMA_CPP.
 """
 
 import argparse
