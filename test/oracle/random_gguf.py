@@ -68,9 +68,10 @@ def other_integer(draw, value, own):
     return Kind[draw.choice(fits)] if draw.chance(0.3) else own
 
 
-def rewrite(draw, reader, path, tensors, alignment):
+def rewrite(draw, reader, path, tensors, alignment, has_odd_integers):
     from gguf import GGUFValueType as Kind, GGUFWriter
 
+    integer_type = other_integer if has_odd_integers else lambda draw, value, own: own
     architecture = reader.get_field("general.architecture").contents()
     writer = GGUFWriter(path, architecture)
     writer.data_alignment = alignment
@@ -82,10 +83,10 @@ def rewrite(draw, reader, path, tensors, alignment):
         value, kinds = field.contents(), field.types
         numeric = kinds[-1].name in INTEGERS
         if kinds[0] == Kind.ARRAY:
-            sub = other_integer(draw, value, kinds[-1]) if numeric and value and not field.name.endswith("token_type") else kinds[-1]
+            sub = integer_type(draw, value, kinds[-1]) if numeric and value and not field.name.endswith("token_type") else kinds[-1]
             writer.add_key_value(field.name, value, Kind.ARRAY, sub_type=sub)
         else:
-            writer.add_key_value(field.name, value, other_integer(draw, value, kinds[0]) if numeric else kinds[0])
+            writer.add_key_value(field.name, value, integer_type(draw, value, kinds[0]) if numeric else kinds[0])
     for i in range(draw.randint(0, 3)):
         writer.add_key_value(f"odd.key.{i}", draw.pick("text", "", "ñ\n" * 40), Kind.STRING)
     names = list(tensors)
@@ -113,8 +114,8 @@ def write_files(draw, directory, case, name):
         coded[tensor.name] = (codes, kind)
         values[tensor.name] = (np.ascontiguousarray(decoded, np.float32), Type.F32)
     alignment = draw.pick(32, 32, 8, 64, 256)
-    rewrite(draw, reader, directory / f"{name}.codes.gguf", coded, alignment)
-    rewrite(draw, reader, directory / f"{name}.values.gguf", values, 32)
+    rewrite(draw, reader, directory / f"{name}.codes.gguf", coded, alignment, True)
+    rewrite(draw, reader, directory / f"{name}.values.gguf", values, 32, False)  # llama.cpp wants the usual types
 
 
 # Families whose frequencies of Llama 3 the converter writes.
