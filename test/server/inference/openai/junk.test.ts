@@ -168,6 +168,18 @@ test('/v1/responses and /v1/messages: junk inside items, blocks and tools', asyn
             ['tools', `[{"type":"${type}","name":"f","strict":true,"${name}":${junk}}]`],
             ['tool_choice', path === '/v1/messages' ? '{"type":"any"}' : '"required"'],
           ]);
+    for (const name of ['name', 'description', 'format'])
+      await sendJunk('/v1/chat/completions', [
+        ['tools', `[{"type":"custom","custom":{"name":"f","${name}":${junk}}}]`],
+        ['tool_choice', '"required"'],
+      ]);
+    for (const name of ['id', 'type', 'function', 'custom'])
+      await sendJunk('/v1/chat/completions', [
+        [
+          'messages',
+          `[{"role":"assistant","tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":""},"${name}":${junk}}]}]`,
+        ],
+      ]);
     await sendJunk('/v1/responses', [['tool_choice', `{"type":"allowed_tools","mode":"auto","tools":[${junk}]}`]]);
     await sendJunk('/v1/responses', [['text', `{"format":{"type":"json_schema","name":"x","schema":${junk}}}`]]);
     await sendJunk('/v1/messages', [['output_config', `{"format":{"type":"json_schema","schema":${junk}}}`]]);

@@ -237,6 +237,9 @@ describe('responses', () => {
     fake.answer = () => ({ text: 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' });
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS })).json.choices[0].message.tool_calls).toHaveLength(1);
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS, stream: true })).text).toContain('"arguments":""');
+    const custom = { messages: MESSAGES, tools: [{ type: 'custom', custom: { name: 'f' } }] };
+    for (const fields of [{}, { stream: true }])
+      expect((await post(CHAT, { ...custom, ...fields })).text).toContain('"custom":{"name":"f"');
   });
 
   test('of a chat completion: reasoning', async () => {

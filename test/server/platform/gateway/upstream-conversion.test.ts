@@ -403,6 +403,26 @@ describe('an upstream that has only messages', () => {
     });
   });
 
+  test.each([false, true])('custom tools of chat completions are functions there, stream: %s', async (isStream) => {
+    const completion = await openai(await start()).chat.completions.create({
+      model: 'gpt',
+      messages: [{ role: 'user', content: 'Weather?' }],
+      tools: [{ type: 'custom', custom: { name: 'weather' } }],
+      tool_choice: { type: 'custom', custom: { name: 'weather' } },
+      stream: isStream,
+    });
+    let calls: unknown[] | undefined = [];
+    if ('choices' in completion) calls = completion.choices[0].message.tool_calls;
+    else for await (const { choices } of completion) calls.push(...(choices[0].delta.tool_calls ?? []));
+    // The upstream has called it with other arguments than `input`.
+    const call = { id: 'toolu_1', type: 'custom', custom: { name: 'weather', input: '{"city":"Bonn"}' } };
+    expect(calls).toEqual([isStream ? { index: 0, ...call } : call]);
+    const schema = { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] };
+    expect(bodies).toMatchObject([
+      { tools: [{ name: 'weather', input_schema: schema }], tool_choice: { type: 'tool', name: 'weather' } },
+    ]);
+  });
+
   test('messages pass, with the name of the model that the client sent', async () => {
     const running = await start();
     const client = anthropic(running);
