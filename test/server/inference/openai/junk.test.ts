@@ -68,6 +68,7 @@ const bases: Readonly<Record<string, object>> = {
   '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 },
   '/v1/completions': { prompt: 'a', max_tokens: 4 },
   '/v1/responses': { input: 'a', max_output_tokens: 4, store: false },
+  '/v1/responses/input_tokens': { input: 'a' },
   '/v1/messages': { messages: MESSAGES, max_tokens: 4 },
   '/v1/messages/count_tokens': { messages: MESSAGES },
   '/tokenize': { prompt: 'a' },

@@ -280,6 +280,10 @@ describe('an upstream that has only chat completions', () => {
       404,
       { error: { type: 'not_found_error' } },
     ]);
+    expect(await fail({ model: 'm', input: 'a' }, '/v1/responses/input_tokens')).toMatchObject([
+      404,
+      { error: { code: 'unknown_url' } },
+    ]);
     const image = { type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } };
     expect(
       (await fail({ model: 'm', max_tokens: 1, messages: [{ role: 'user', content: [image] }] }, '/v1/messages'))[0],
