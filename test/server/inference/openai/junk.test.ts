@@ -146,6 +146,16 @@ test('/v1/responses and /v1/messages: junk inside items, blocks and tools', asyn
             [field, `[{"role":"user","content":[{"type":"${type}","text":"a","tool_use_id":"b","${name}":${junk}}]}]`],
           ]);
     }
+    for (const [field, value] of [
+      ...['source', 'title', 'context', 'citations'].map((name) => [name, junk]),
+      ...['type', 'data', 'content'].map((name) => ['source', `{"type":"text","data":"a","${name}":${junk}}`]),
+    ])
+      await sendJunk('/v1/messages', [
+        [
+          'messages',
+          `[{"role":"user","content":[{"type":"document","source":{"type":"text","data":"a"},"${field}":${value}}]}]`,
+        ],
+      ]);
     for (const type of ['function_call', 'custom_tool_call', 'function_call_output', 'reasoning', 'item_reference'])
       for (const name of ['call_id', 'name', 'arguments', 'input', 'output', 'summary', 'content', 'id'])
         await sendJunk('/v1/responses', [
