@@ -1,9 +1,6 @@
 /** A custom tool has one text as its input. The model calls it as a function with one string. */
 import type { ReadTool } from './tools';
 
-/** The arguments of the function. */
-const PARAMETERS = { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] } as const;
-
 export interface CustomTool {
   name: string | undefined;
   description: string | undefined;
@@ -11,18 +8,29 @@ export interface CustomTool {
   grammar: Readonly<Record<string, unknown>>;
 }
 
-/** Returns the function for a custom tool. The model sees a grammar as part of the description. */
+/**
+ * Returns the function for a custom tool. The text matches a regular expression. The model sees any other grammar as
+ * part of the description.
+ */
 export function customFunction({ name, description, grammar }: CustomTool): Omit<ReadTool, 'type'> {
-  return { name, description: withGrammar(description, grammar), parameters: PARAMETERS, strict: undefined };
+  const { syntax, definition } = grammar;
+  if (typeof definition !== 'string')
+    return { name, description, parameters: parametersFor({ type: 'string' }), strict: undefined };
+  if (syntax === 'regex') {
+    const parameters = parametersFor({ type: 'string', pattern: `^(?:${definition})$` });
+    return { name, description, parameters, strict: true };
+  }
+  const shown = `The text in \`input\` follows this ${typeof syntax === 'string' ? syntax : ''} grammar:\n${definition}`;
+  return {
+    name,
+    description: description === undefined ? shown : `${description}\n\n${shown}`,
+    parameters: parametersFor({ type: 'string' }),
+    strict: undefined,
+  };
 }
 
-function withGrammar(
-  description: string | undefined,
-  { syntax, definition }: CustomTool['grammar'],
-): string | undefined {
-  if (typeof definition !== 'string') return description;
-  const grammar = `The text in \`input\` follows this ${typeof syntax === 'string' ? syntax : ''} grammar:\n${definition}`;
-  return description === undefined ? grammar : `${description}\n\n${grammar}`;
+function parametersFor(input: object): Readonly<Record<string, unknown>> {
+  return { type: 'object', properties: { input }, required: ['input'] };
 }
 
 /** Returns the text of a custom tool's call. Arguments of another form, such as cut ones, are the text themselves. */

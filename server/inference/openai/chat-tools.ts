@@ -143,7 +143,12 @@ export function toToolChoice({
 export function withToolPaths(error: unknown, paths: readonly string[]): unknown {
   if (!(error instanceof ApiError) || error.param === null) return error;
   const renamed = (text: string) =>
-    text.replace(/\btools\[(\d+)\]\.function\b/, (path, index: string) => paths[Number(index)] ?? path);
+    text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (whole, index: string, schema = '') => {
+      const path = paths.at(Number(index));
+      if (path === undefined) return whole;
+      // The schema of a custom tool comes from its format.
+      return path.endsWith('.custom') && schema !== '' ? `${path}.format` : path + schema;
+    });
   const { code, message, param, headers, cause } = error;
   return new ApiError(code, renamed(message), { param: renamed(param), headers: { ...headers }, cause });
 }

@@ -130,6 +130,17 @@ test.each<[string, Params['tool_choice']]>([
   expect(choices[0].message.tool_calls).toEqual(WIRE_CALLS.slice(0, 1));
 });
 
+test('a regular expression constrains the text', async () => {
+  answer('Hello');
+  const tool = (definition: string): OpenAI.Chat.ChatCompletionTool => ({
+    type: 'custom',
+    custom: { name: 'code', format: { type: 'grammar', grammar: { syntax: 'regex', definition } } },
+  });
+  await client.chat.completions.create({ ...BODY, tools: [tool('[A-Z]+|[0-9]')] });
+  expect(fake.requests[0].grammar ?? null).not.toBeNull();
+  expect(prompts[0]).toContain('^(?:[A-Z]+|[0-9])$');
+});
+
 test('/tokenize counts custom tools', async () => {
   const response = await fetch(`${served.url}/tokenize`, {
     method: 'POST',
