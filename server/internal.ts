@@ -68,7 +68,14 @@ export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
 export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
 export { errorMessageIn } from './inference/conversion/upstream-reader';
-export { type ErrorStyle, errorStyleOf, isAnthropicPath, namedEvent, RESPONSES_PATH } from './base/error-styles';
+export {
+  type ErrorStyle,
+  errorStyleOf,
+  INPUT_TOKENS_PATH,
+  isAnthropicPath,
+  namedEvent,
+  RESPONSES_PATH,
+} from './base/error-styles';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';
 export { parseKey } from './base/key-format';

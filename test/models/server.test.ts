@@ -78,6 +78,29 @@ describe.each(TRANSPORTS)('capstan serve demo over %s', (transport) => {
     expect(second.message.content).toContain('21');
   });
 
+  test('the text of a custom tool matches its regular expression', async () => {
+    const grammar = { syntax: 'regex' as const, definition: '[A-Z]{3}-[0-9]{2}|none' };
+    const { choices } = await client.chat.completions.create({
+      model: 'demo',
+      messages: [{ role: 'user', content: 'Call the tool code.' }],
+      tools: [{ type: 'custom', custom: { name: 'code', format: { type: 'grammar', grammar } } }],
+      tool_choice: 'required',
+      parallel_tool_calls: false,
+    });
+    const calls = choices[0].message.tool_calls as OpenAI.Chat.ChatCompletionMessageCustomToolCall[];
+    expect(calls.map(({ custom }) => custom)).toEqual([
+      { name: 'code', input: expect.stringMatching(/^(?:[A-Z]{3}-[0-9]{2}|none)$/) },
+    ]);
+    const wrong = { type: 'grammar' as const, grammar: { ...grammar, definition: '(' } };
+    await expect(
+      client.chat.completions.create({
+        model: 'demo',
+        messages: [{ role: 'user', content: 'Hi' }],
+        tools: [{ type: 'custom', custom: { name: 'code', format: wrong } }],
+      }),
+    ).rejects.toThrow('tools[0].custom.format: ');
+  });
+
   test('64 concurrent streams have the same text as sequential ones', async () => {
     const questions = ['Hello!', 'What is Capstan?', 'Count from 1 to 20.', 'How do I start the server?'];
     const ask = async (i: number): Promise<string> => {

@@ -8,6 +8,7 @@ only published ones, and keys that llama.cpp reads or ignores but its converter 
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ CASES = [
     "hunyuan-f32", "lfm2-f32", "lfm2-moe-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
     "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "qwen3-next-experts-f32", "qwen35-f32", "qwen35-moe-f32",
     "seed-oss-f32", "smollm3-fourth-bf16", "cohere-f16", "gemma-f16", "qwen25-vl-f16", "qwen3-vl-f16", "stablelm-f16", "starcoder2-f16",
+    "dots1-f16", "glm-f16", "minimax-m2-f16",
     # Models that pool, and models with an MTP head.
     *(f"embeddings/{name}" for name in (
         "bert-mean-bf16", "bert-mean-f32", "gemma3-f32", "modernbert-bias-f32", "modernbert-f32", "modernbert-rerank-f32",
@@ -35,8 +37,35 @@ def add_extra_keys(writer, config):
         writer.add_sliding_window_pattern([layer == "sliding_attention" for layer in config["layer_types"]])
     if kind == "modernbert":  # the published config.json has this key too
         writer.add_layer_norm_eps(config["norm_eps"])
+    if kind == "glm":  # published models have heads of hidden_size / num_attention_heads
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
     if kind in ("mixtral", "starcoder2") and config.get("sliding_window"):  # llama.cpp has no window for these
         writer.add_sliding_window(config["sliding_window"])
+    if kind == "dots1" and config.get("sliding_window"):  # nor for this one
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern([layer >= config["max_window_layers"] for layer in range(config["num_hidden_layers"])])
+
+
+def fuse_attention(model):
+    """As in published files, which were made from the first models: they have one tensor for q, k and v."""
+    import torch
+
+    own_tensors, parts = model.modify_tensors, {}
+
+    def modify_tensors(data, name, layer):
+        found = re.fullmatch(r"model\.layers\.\d+\.self_attn\.([qkv])_proj\.(weight|bias)", name)
+        if found is None:
+            yield from own_tensors(data, name, layer)
+            return
+        part, kind = found.groups()
+        of_layer = parts.setdefault((layer, kind), {})
+        of_layer[part] = data
+        if len(of_layer) == 3:
+            fused = torch.cat([of_layer[part] for part in "qkv"])
+            yield from own_tensors(fused, f"encoder.layers.{layer}.self_attention.query_key_value.{kind}", layer)
+
+    model.modify_tensors = modify_tensors
 
 
 def convert(case, source, out):
@@ -58,9 +87,16 @@ def convert(case, source, out):
     if hparams["model_type"] == "hunyuan_v1_dense":
         inner.hparams["max_position_embeddings"] = 32768  # the converter knows only the published lengths
 
+    if hparams["model_type"] == "glm":  # the converter reads the names of the first models of this family
+        inner.hparams["seq_length"] = hparams["max_position_embeddings"]
+        inner.hparams["attention_dim"] = hparams["head_dim"]
+        inner.hparams["layernorm_epsilon"] = hparams["rms_norm_eps"]
+
     # In 16 bits, the converter would round the norms to which it adds 1.
     own_tensors = inner.modify_tensors
     inner.modify_tensors = lambda data, name, layer: own_tensors(data.float(), name, layer)
+    if hparams["model_type"] == "glm":
+        fuse_attention(inner)
     own_vocab = inner.set_vocab
 
     def set_vocab():

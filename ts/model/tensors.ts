@@ -16,6 +16,8 @@ export interface RequiredTensor {
   storedShape?: number[];
   /** The checkpoint's tensor has one more dimension, and this is one entry of it. */
   stacked?: { count: number; index: number };
+  /** The tensor in a GGUF file has `count` rows (of a bias: entries), and these begin at `first`. */
+  rows?: { count: number; first: number };
   /** In groups of `size` rows (of a bias: entries), the first `rows` are stored as pairs. */
   interleaved?: { size: number; rows: number };
   /** The checkpoint holds the transposed matrix. */
@@ -259,7 +261,20 @@ class LayerTensors {
     const rope = this.spec.ropes[layer.rope] as NativeModelSpec['ropes'][number] | undefined;
     const pairs =
       isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
-    if (isQkvFused) {
+    if (isQkvFused && isRopeInterleaved === true) {
+      // The rows of values are in order, so each part is a tensor.
+      const add = (name: string, numRows: number, first: number, order = {}) =>
+        this.#named(
+          name,
+          [numRows, hidden],
+          qkvBias,
+          { rows: { count: queries + 2 * keys, first }, ...order },
+          'qkv_proj',
+        );
+      add('q_proj', queries, 0, pairs);
+      add('k_proj', keys, queries, pairs);
+      add('v_proj', keys, queries + keys);
+    } else if (isQkvFused) {
       this.#named('qkv_proj', [queries + 2 * keys, hidden], qkvBias);
     } else {
       this.#named('q_proj', [hasOutputGate ? 2 * queries : queries, hidden], qkvBias, pairs);

@@ -15,11 +15,11 @@ export function withoutNulls(value: unknown, map: NullMap): unknown {
   );
 }
 
-const FUNCTION: NullMap = { function: {} };
+const PARTS: NullMap = { function: {}, custom: {} };
 
 export const CONVERSATION_NULLS: NullMap = {
-  messages: { each: { tool_calls: { each: FUNCTION }, function_call: {}, content: { each: {} } } },
-  tools: { each: FUNCTION },
+  messages: { each: { tool_calls: { each: PARTS }, function_call: {}, content: { each: {} } } },
+  tools: { each: PARTS },
 };
 
 export const GENERATION_NULLS: NullMap = {

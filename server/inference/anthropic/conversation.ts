@@ -1,8 +1,7 @@
 import type { ChatMessage } from '../../../ts';
-import { ApiError } from '../../base/errors';
 import { withSystemFirst } from '../conversation/system-message';
-import { show } from '../../base/json/validate';
-import type { ContentBlock, ConversationRequest, InnerBlock, WireMessage } from './schema';
+import { readable, readableOf, required, textsOf, unsupported } from './block-text';
+import type { ContentBlock, ConversationRequest, WireMessage } from './schema';
 
 /**
  * Claude Code begins the system prompt with such a line. It is for Anthropic's accounting, and it changes with each
@@ -74,9 +73,12 @@ function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], pat
   };
   content.forEach((block, i) => {
     const at = `${path}[${i}]`;
-    if (block.type !== 'tool_result') return texts.push(textOf(block, at, 'text or tool_result'));
+    if (block.type !== 'tool_result') {
+      const { content: _results, ...inner } = block;
+      return texts.push(readable(inner, at, 'text, document or tool_result'));
+    }
     endText();
-    const text = textsOf(block.content ?? '', `${at}.content`).join('\n');
+    const text = readableOf(block.content ?? '', `${at}.content`).join('\n');
     turn.push({
       role: 'tool',
       content: block.is_error === true ? `Error: ${text}` : text,
@@ -85,25 +87,4 @@ function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], pat
   });
   endText();
   return turn;
-}
-
-function textsOf(content: string | readonly InnerBlock[], path: string): string[] {
-  return typeof content === 'string'
-    ? [content]
-    : content.map((block, i) => textOf(block, `${path}[${i}]`, 'text, the only input of this model'));
-}
-
-function textOf({ type, text }: InnerBlock, path: string, expected: string): string {
-  if (type !== 'text') throw unsupported(type, expected, path);
-  return required(text, `${path}.text`);
-}
-
-function unsupported(type: string, expected: string, path: string): ApiError {
-  const param = `${path}.type`;
-  return new ApiError('unsupported_value', `${param}: expected ${expected}, got ${show(type)}`, { param });
-}
-
-function required<T>(value: T | undefined, param: string): T {
-  if (value !== undefined) return value;
-  throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
 }

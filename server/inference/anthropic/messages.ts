@@ -1,8 +1,9 @@
 import type { FinishEvent, Usage } from '../../../ts';
 import { errorStyleOf, namedEvent } from '../../base/error-styles';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { type StreamForm, streamReply, toClientError } from '../openai/call';
+import { type StreamForm, streamReply } from '../openai/call';
 import type { OpenAiContext } from '../openai/context';
+import { countPrompt } from '../conversation/count-prompt';
 import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
@@ -79,15 +80,11 @@ export async function createMessage(context: OpenAiContext, request: HttpRequest
 
 /** POST /v1/messages/count_tokens */
 export async function countTokens(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, signal } = context;
   const call = await readCall('countTokens', request, context);
-  model.responseName(call.model);
   try {
-    const text = await engine.renderChat(call.messages, call.options, { signal });
-    const { length } = await engine.tokenize(text, { addSpecialTokens: false }, { signal });
-    sendJson(reply, { input_tokens: length });
+    sendJson(reply, { input_tokens: await countPrompt(context, call, call.messages) });
   } catch (error) {
-    throw withToolPlaces(toClientError(error, call.names), call.toolPlaces, 'input_schema');
+    throw withToolPlaces(error, call.toolPlaces, 'input_schema');
   }
 }
 

@@ -12,11 +12,25 @@ import {
   type Static,
   string,
   stringOr,
+  unsafe,
 } from '../../base/json/schema-types';
 
-const block = {
+const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array of content blocks' };
+const textBlocks = stringOr(array(object({ type: string, text: string }, ['type']), blocks), blocks);
+
+/** The fields of texts and documents. Blocks that are not served have other values in some of them. */
+const innerBlock = {
   type: string,
   text: string,
+  source: stringOr(object({ type: string, data: string, content: textBlocks }, ['type'])),
+  title: string,
+  context: string,
+  citations: unsafe<unknown>({}),
+};
+
+/** All kinds of blocks in one: which fields a block needs depends on its type. */
+const block = {
+  ...innerBlock,
   id: string,
   name: string,
   input: openObject,
@@ -24,8 +38,7 @@ const block = {
   is_error: boolean,
   thinking: string,
 };
-const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array of content blocks' };
-const inner = array(object({ type: string, text: string }, ['type']), blocks);
+const inner = array(object(innerBlock, ['type']), blocks);
 const contentBlocks = array(object({ ...block, content: stringOr(inner, blocks) }, ['type']), blocks);
 
 const message = object({ role: oneOf('user', 'assistant', 'system'), content: stringOr(contentBlocks, blocks) }, [
@@ -41,7 +54,7 @@ const outputFormat = object({ type: oneOf('json_schema'), schema: openObject }, 
 const CONVERSATION = {
   model: string,
   messages: array(message, { minItems: 1, maxItems: MAX_MESSAGES }),
-  system: stringOr(inner, blocks),
+  system: textBlocks,
   tools: array(tool, { maxItems: MAX_TOOLS }),
   tool_choice: object(
     { type: oneOf('auto', 'any', 'tool', 'none'), name: string, disable_parallel_tool_use: boolean },
@@ -77,7 +90,8 @@ export const MESSAGES_REQUEST = object(
 
 export const COUNT_TOKENS_REQUEST = object(CONVERSATION, ['messages']);
 
-const BLOCK_NULLS: NullMap = { content: { each: {} } };
+const DOCUMENT_NULLS: NullMap = { source: { content: { each: {} } }, citations: {} };
+const BLOCK_NULLS: NullMap = { ...DOCUMENT_NULLS, content: { each: DOCUMENT_NULLS } };
 
 export const MESSAGES_NULLS: NullMap = {
   messages: { each: { content: { each: BLOCK_NULLS } } },
@@ -93,4 +107,5 @@ export type MessagesRequest = Static<typeof MESSAGES_REQUEST>;
 export type ConversationRequest = Static<typeof COUNT_TOKENS_REQUEST>;
 export type WireMessage = Static<typeof message>;
 export type ContentBlock = Static<typeof contentBlocks>[number];
+export type TextBlock = Pick<InnerBlock, 'type' | 'text'>;
 export type InnerBlock = Static<typeof inner>[number];

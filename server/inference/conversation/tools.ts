@@ -80,14 +80,13 @@ export function logDroppedTools(log: Log, requestId: string, types: readonly str
 
 /**
  * Gives a tool in an error the place and the fields that it has in the request.
- * @param schemaField The field of a tool that holds the schema of the arguments. undefined: as in chat completions.
+ * @param schemaField The field of a tool that holds the schema of the arguments.
  */
-export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string | undefined): unknown {
+export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
   if (!(error instanceof ApiError) || error.param === null) return error;
   const renamed = (text: string) =>
     text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (_match, index: string, schema?: string) => {
       const place = `tools[${places[Number(index)] ?? index}]`;
-      if (schemaField === undefined) return `${place}.function${schema ?? ''}`;
       return schema === undefined ? place : `${place}.${schemaField}`;
     });
   const { code, message, param, headers, cause } = error;

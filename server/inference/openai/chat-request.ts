@@ -14,10 +14,11 @@ import {
   toSamplingParams,
   withoutUndefined,
 } from './sampling-request';
-import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest, type WireTool } from './schema';
+import { checkToolTypes, customNames, toToolChoice, withAllowedTools, withTools } from './chat-tools';
+import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest } from './schema';
 import { requestedOutput } from './structured-output';
 import { CHAT_UNSUPPORTED, refuseUnsupported } from './unsupported';
-import { show, validate } from '../../base/json/validate';
+import { validate } from '../../base/json/validate';
 
 /** A chat request as library options. */
 export interface ChatCall extends ConversationCall {
@@ -30,7 +31,10 @@ export interface ChatCall extends ConversationCall {
   returnsPromptText: boolean;
   tokensAsIds: boolean;
   requestId: string | undefined;
-  toolPlaces: AllowedTools['toolPlaces'];
+  /** Names of tools whose calls have the type `custom`. */
+  customNames: readonly string[];
+  /** For each tool of the options, its path in the request. */
+  toolPaths: readonly string[];
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
@@ -42,8 +46,7 @@ export async function parseChatRequest(
   const sent = withTools(await validate(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
   refuseUnsupported(value, CHAT_UNSUPPORTED);
   checkConversation(sent);
-  const { request, toolPlaces } = withAllowedTools(sent);
-  checkToolChoice(request);
+  const { request, toolPaths } = withAllowedTools(sent);
   checkGenerationFields(request);
   const structured = requestedOutput(request);
   const { max_completion_tokens: maxCompletionTokens } = request;
@@ -66,7 +69,8 @@ export async function parseChatRequest(
     tokensAsIds: request.return_tokens_as_token_ids ?? settings.tokensAsTokenIds,
     cacheSalt: request.cache_salt,
     requestId: request.request_id,
-    toolPlaces,
+    customNames: customNames(request.tools),
+    toolPaths,
     names: {
       ...CLIENT_NAMES,
       prompt: 'messages',
@@ -78,96 +82,12 @@ export async function parseChatRequest(
   };
 }
 
-/** Converts the older `functions` and `function_call` to `tools` and `tool_choice`. */
-function withTools(request: ChatCompletionRequest): ChatCompletionRequest {
-  const { functions, function_call: call, tools, tool_choice: choice, ...rest } = request;
-  if (tools !== undefined)
-    return request.functions === undefined
-      ? request
-      : { ...rest, tools, ...(choice === undefined ? {} : { tool_choice: choice }) };
-  const asTools = functions?.map((definition): WireTool => ({ type: 'function', function: definition }));
-  const asChoice = choice ?? (typeof call === 'object' ? { type: 'function', function: call } : call);
-  return {
-    ...rest,
-    ...(asTools === undefined ? {} : { tools: asTools, functions }),
-    ...(asChoice === undefined ? {} : { tool_choice: asChoice }),
-  };
-}
-
-/** Throws an ApiError for a tool that is no function, because the model would not get it. */
-function checkToolTypes(body: unknown): void {
-  const { tools } = (body ?? {}) as { tools?: unknown };
-  if (!Array.isArray(tools)) return;
-  for (const [i, tool] of tools.entries()) {
-    const type = (tool as { type?: unknown } | null)?.type;
-    if (typeof type !== 'string' || type === 'function') continue;
-    const param = `tools[${i}].type`;
-    throw new ApiError('invalid_value', `${param}: expected function, got ${show(type)}`, { param });
-  }
-}
-
-interface AllowedTools {
-  request: ChatCompletionRequest;
-  /** For each tool, its index in the request of the client. undefined: the same. */
-  toolPlaces: readonly number[] | undefined;
-}
-
-/** Leaves the tools of a `tool_choice` of the type `allowed_tools`, and its mode as the choice. */
-function withAllowedTools(request: ChatCompletionRequest): AllowedTools {
-  const { tools = [], tool_choice: choice } = request;
-  if (typeof choice !== 'object' || choice.type !== 'allowed_tools') return { request, toolPlaces: undefined };
-  const { allowed_tools: allowed } = choice;
-  const param = 'tool_choice.allowed_tools';
-  if (allowed === undefined)
-    throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
-  const { mode = 'auto' } = allowed;
-  if (mode !== 'auto' && mode !== 'required')
-    throw new ApiError('invalid_value', `${param}.mode: expected auto or required, got ${show(mode)}`, {
-      param: `${param}.mode`,
-    });
-  const names = allowed.tools.map(({ function: called }, i) => {
-    const name = (called as { name?: unknown } | undefined)?.name;
-    if (tools.some((tool) => tool.function.name === name)) return name;
-    const path = `${param}.tools[${i}].function.name`;
-    throw new ApiError('invalid_value', `${path}: expected the name of a tool in the request, got ${show(name)}`, {
-      param: path,
-    });
-  });
-  const toolPlaces = tools.flatMap((tool, i) => (names.includes(tool.function.name) ? [i] : []));
-  return {
-    request: { ...request, tools: toolPlaces.map((i) => tools[i]), tool_choice: names.length === 0 ? 'none' : mode },
-    toolPlaces,
-  };
-}
-
-function checkToolChoice({ tools = [], tool_choice: choice, functions }: ChatCompletionRequest): void {
-  const param = functions === undefined ? 'tool_choice' : 'function_call';
-  const invalid = (expected: string, received: unknown) =>
-    new ApiError('invalid_value', `${param}: expected ${expected}, got ${show(received)}`, { param });
-  if (choice === undefined) return;
-  if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice))
-    throw invalid('none, auto, required or a function', choice);
-  if (typeof choice === 'object' && choice.type !== 'function')
-    throw invalid('the type function or allowed_tools', choice.type);
-  if (choice !== 'none' && tools.length === 0) throw invalid('none, because there are no tools', choice);
-  if (typeof choice !== 'object') return;
-  const name = choice.function?.name;
-  if (name === undefined)
-    throw new ApiError('missing_required_parameter', `${param}.function.name: expected a value, but it is missing`, {
-      param: `${param}.function.name`,
-    });
-  if (!tools.some((tool) => tool.function.name === name)) throw invalid('the name of a tool in the request', name);
-}
-
-type NamedToolChoice = 'none' | 'auto' | 'required';
-
 /** Returns the options that only chat requests have. */
 function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: number; vocabSize: number }): ChatOptions {
   const {
     logprobs,
     top_logprobs: topLogprobs = 0,
     prompt_logprobs: promptLogprobs,
-    tool_choice: choice,
     reasoning_effort: reasoningEffort,
     thinking_token_budget: budget,
   } = request;
@@ -180,7 +100,7 @@ function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: numb
     maxTokens: request.max_completion_tokens ?? request.max_tokens,
     logprobs: logprobs === true ? numAlternatives('top_logprobs', topLogprobs, limits) : undefined,
     promptLogprobs: hasPromptLogprobs ? numAlternatives('prompt_logprobs', promptLogprobs, limits) : undefined,
-    toolChoice: typeof choice === 'object' ? { name: choice.function!.name } : (choice as NamedToolChoice | undefined),
+    toolChoice: toToolChoice(request),
     parallelToolCalls: request.parallel_tool_calls,
     separateReasoning: request.separate_reasoning === false || request.reasoning_format === 'none' ? false : undefined,
     reasoningEffort,

@@ -1,4 +1,5 @@
-import type { Choice, FinishEvent, GenerationResult, ToolCallEvent } from '../../../ts';
+import type { Choice, FinishEvent, GenerationResult, ToolCall, ToolCallEvent } from '../../../ts';
+import { customInput } from '../conversation/custom-tools';
 import type { ChatCall } from './chat-request';
 import { chatLogprobs, promptLogprobs, type TokenWords } from './logprobs';
 import { type WireUsage, wireUsage } from './usage';
@@ -52,11 +53,7 @@ function wireChoice(choice: Choice, call: ChatCall, { role, words }: ChatStyle):
       role,
       reasoning_content: reasoning ?? null,
       content: choice.text,
-      tool_calls: choice.toolCalls.map(({ id, name, arguments: args }) => ({
-        id,
-        type: 'function',
-        function: { name, arguments: args },
-      })),
+      tool_calls: choice.toolCalls.map((toolCall) => wireToolCall(toolCall, call.customNames)),
       ...(reasoning === undefined ? {} : { reasoning }),
     },
     logprobs: choice.logprobs === undefined ? null : chatLogprobs(choice.logprobs, words),
@@ -64,6 +61,12 @@ function wireChoice(choice: Choice, call: ChatCall, { role, words }: ChatStyle):
     stop_reason: choice.stopReason,
     ...(call.returnsTokenIds ? { token_ids: [...choice.tokenIds] } : {}),
   };
+}
+
+function wireToolCall({ id, name, arguments: args }: ToolCall, customNames: ChatCall['customNames']): object {
+  return customNames.includes(name)
+    ? { id, type: 'custom', custom: { name, input: customInput(args) } }
+    : { id, type: 'function', function: { name, arguments: args } };
 }
 
 export function promptFields({ tokenIds, text }: PromptEcho): object {
@@ -110,4 +113,9 @@ export function toolCallDeltas({ callIndex, id, name, argumentsDelta }: ToolCall
   const rest =
     argumentsDelta === '' ? [] : [{ tool_calls: [{ index: callIndex, function: { arguments: argumentsDelta } }] }];
   return isFirst ? [head, ...rest] : rest;
+}
+
+/** Returns the only delta of a call of a custom tool. The event holds all arguments. */
+export function customCallDelta({ callIndex, id, name, argumentsDelta: args }: ToolCallEvent): object {
+  return { tool_calls: [{ index: callIndex, id, type: 'custom', custom: { name, input: customInput(args) } }] };
 }

@@ -4,6 +4,7 @@ import {
   type CompletionHead,
   type ChatStyle,
   chatChunk,
+  customCallDelta,
   deltaChoice,
   finishChoice,
   promptFields,
@@ -23,6 +24,8 @@ export class ChatChunks {
   readonly #named = new Set<string>();
   /** Reasoning to send in one piece, by choice index. */
   readonly #held = new Map<number, string>();
+  /** The open call of a custom tool with its arguments so far, by choice index. */
+  readonly #customCalls = new Map<number, ToolCallEvent>();
   #completionTokens = 0;
 
   constructor(head: CompletionHead, call: ChatCall, promptTokens: number, style: ChatStyle) {
@@ -88,16 +91,32 @@ export class ChatChunks {
   }
 
   #takeToolCall(event: ToolCallEvent): string[] {
-    const isFirst = !this.#named.has(event.id);
-    this.#named.add(event.id);
+    const { index, id, name, argumentsDelta } = event;
+    const open = this.#customCalls.get(index);
+    const closed = open?.id === id ? [] : this.#closeCustomCall(index);
+    if (this.#call.customNames.includes(name)) {
+      const before = open?.id === id ? open.argumentsDelta : '';
+      this.#customCalls.set(index, { ...event, argumentsDelta: before + argumentsDelta });
+      return [...closed, ...this.#releaseReasoning(index)];
+    }
+    const isFirst = !this.#named.has(id);
+    this.#named.add(id);
     return [
-      ...this.#releaseReasoning(event.index),
-      ...toolCallDeltas(event, isFirst).map((delta) => this.#chunk(deltaChoice(event.index, delta))),
+      ...closed,
+      ...this.#releaseReasoning(index),
+      ...toolCallDeltas(event, isFirst).map((delta) => this.#chunk(deltaChoice(index, delta))),
     ];
   }
 
   #takeFinish(event: FinishEvent): string[] {
-    return [...this.#releaseReasoning(event.index), this.#chunk(finishChoice(event))];
+    const { index } = event;
+    return [...this.#closeCustomCall(index), ...this.#releaseReasoning(index), this.#chunk(finishChoice(event))];
+  }
+
+  #closeCustomCall(index: number): string[] {
+    const call = this.#customCalls.get(index);
+    this.#customCalls.delete(index);
+    return call === undefined ? [] : [this.#chunk(deltaChoice(index, customCallDelta(call)))];
   }
 
   #releaseReasoning(index: number): string[] {

@@ -1,7 +1,7 @@
-import type { ChatMessage, Tool } from '../../../ts';
+import type { ChatMessage, Tool, ToolCallInput } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import type { ConversationFields, WireMessage } from './schema';
-import { checkNumbers } from './structured-output';
+import { checkPart, checkTools, toTools } from './chat-tools';
+import type { ConversationFields, WireMessage, WireToolCall } from './schema';
 import { show } from '../../base/json/validate';
 
 /** Throws an ApiError that names the invalid message and field. */
@@ -11,8 +11,11 @@ export function checkConversation({
   add_generation_prompt: addsPrompt,
   continue_final_message: continues,
 }: ConversationFields): void {
-  messages.forEach(checkContent);
-  tools.forEach(({ function: { parameters } }, i) => checkNumbers(`tools[${i}].function.parameters`, parameters));
+  messages.forEach((message, i) => {
+    checkContent(message, i);
+    message.tool_calls?.forEach((call, j) => checkPart(`messages[${i}].tool_calls[${j}]`, call));
+  });
+  checkTools(tools);
   if (addsPrompt === true && continues === true) {
     throw new ApiError('invalid_value', 'continue_final_message: expected false with add_generation_prompt, got true', {
       param: 'continue_final_message',
@@ -55,7 +58,7 @@ export function toMessage(message: WireMessage): ChatMessage {
     reasoning,
     reasoning_content: reasoningContent,
   } = message;
-  const calls = toolCalls ?? (functionCall === undefined ? undefined : [{ id: undefined, function: functionCall }]);
+  const calls = toolCalls ?? (functionCall === undefined ? undefined : [{ function: functionCall }]);
   return {
     role: role === 'function' ? 'tool' : role,
     content:
@@ -66,10 +69,15 @@ export function toMessage(message: WireMessage): ChatMessage {
             text: (part.type === 'refusal' ? part.refusal : part.text) ?? '',
           })),
     name,
-    toolCalls: calls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
+    toolCalls: calls?.map(toToolCall),
     toolCallId,
     reasoning: reasoning ?? reasoningContent,
   };
+}
+
+function toToolCall({ id, type, function: called, custom }: WireToolCall): ToolCallInput {
+  if (type === 'custom') return { id, name: custom!.name, arguments: { input: custom!.input } };
+  return { id, name: called!.name, arguments: called!.arguments };
 }
 
 /** Returns the options that the chat template uses. */
@@ -83,7 +91,7 @@ export function conversationOptions({
   continueFinalMessage?: boolean;
 } {
   return {
-    ...(tools === undefined ? {} : { tools }),
+    ...(tools === undefined ? {} : { tools: toTools(tools) }),
     ...(addGenerationPrompt === undefined ? {} : { addGenerationPrompt }),
     ...(continueFinalMessage === undefined ? {} : { continueFinalMessage }),
   };

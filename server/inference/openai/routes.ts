@@ -3,7 +3,8 @@ import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
 import { countTokens, createMessage, MESSAGES_PATH } from '../anthropic/messages';
 import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthropic/schema';
-import { RESPONSES_PATH } from '../../base/error-styles';
+import { INPUT_TOKENS_PATH, RESPONSES_PATH } from '../../base/error-styles';
+import { countInput } from '../responses/count-input';
 import { createResponse } from '../responses/create-response';
 import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
 import { STORED_RESPONSE_ROUTES } from '../../storage/responses/stored-responses';
@@ -82,6 +83,15 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     nulls: RESPONSES_NULLS,
     tasks: ['generate'],
     canStream: true,
+  },
+  {
+    method: 'POST',
+    path: INPUT_TOKENS_PATH,
+    handle: countInput,
+    summary: 'Count the input tokens of a response',
+    requestSchema: RESPONSES_REQUEST,
+    nulls: RESPONSES_NULLS,
+    tasks: ['generate'],
   },
   ...STORED_RESPONSE_ROUTES.map((route) => ({ ...route, needsModel: false }) as const),
   {

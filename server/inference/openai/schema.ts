@@ -50,6 +50,9 @@ export const prompts = unsafe<SentPrompts>({
 });
 
 const functionCall = object({ name: string, arguments: string }, ['name', 'arguments']);
+const customCall = object({ name: string, input: string }, ['name', 'input']);
+/** Which of the fields `function` and `custom` an object needs depends on its type. `checkParts` checks it. */
+const kind = oneOf('function', 'custom');
 
 const message = object(
   {
@@ -61,7 +64,7 @@ const message = object(
       }),
     ),
     name: string,
-    tool_calls: array(object({ id: string, type: oneOf('function'), function: functionCall }, ['function']), {
+    tool_calls: array(object({ id: string, type: kind, function: functionCall, custom: customCall }), {
       maxItems: MAX_TOOLS,
     }),
     tool_call_id: string,
@@ -77,7 +80,9 @@ const functionDefinition = object(
   ['name'],
 );
 
-const tool = object({ type: oneOf('function'), function: functionDefinition }, ['type', 'function']);
+const customDefinition = object({ name: nonEmptyText, description: string, format: openObject }, ['name']);
+
+const tool = object({ type: kind, function: functionDefinition, custom: customDefinition }, ['type']);
 
 /** The fields that the chat template renders into a prompt. */
 export const CONVERSATION_PROPERTIES = {
@@ -176,6 +181,7 @@ export const CHAT_COMPLETION_REQUEST = object(
         {
           type: string,
           function: object({ name: string }, ['name']),
+          custom: object({ name: string }, ['name']),
           allowed_tools: object({ mode: string, tools: array(openObject, { maxItems: MAX_TOOLS }) }, ['tools']),
         },
         ['type'],
@@ -227,6 +233,7 @@ export const DETOKENIZE_REQUEST = object(
 );
 
 export type WireMessage = Static<typeof message>;
+export type WireToolCall = NonNullable<WireMessage['tool_calls']>[number];
 export type WireTool = Static<typeof tool>;
 export type ConversationFields = Static<ReturnType<typeof object<typeof CONVERSATION_PROPERTIES, 'messages'>>>;
 export type SamplingFields = Static<ReturnType<typeof object<typeof SAMPLING_PROPERTIES>>>;

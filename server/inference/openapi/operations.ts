@@ -117,6 +117,11 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
       },
     },
   },
+  'POST /v1/responses/input_tokens': {
+    response: 'InputTokens',
+    errors: [...COMPUTE_ERRORS, 'response_not_found'],
+    examples: { question: { input: 'What is Capstan?' } },
+  },
   'GET /v1/responses/{response_id}': { response: 'Response', errors: STORED_ERRORS },
   'DELETE /v1/responses/{response_id}': { response: 'DeletedResponse', errors: STORED_ERRORS },
   'GET /v1/responses/{response_id}/input_items': { response: 'InputItems', errors: STORED_ERRORS },

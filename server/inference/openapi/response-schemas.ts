@@ -39,16 +39,34 @@ const stopReason = {
 const finishReason = { type: 'string', enum: ['stop', 'length', 'tool_calls'] };
 const completionFinishReason = { type: 'string', enum: ['stop', 'length'] };
 
-const toolCall = exactly({
-  id: string,
-  type: { const: 'function' },
-  function: exactly({ name: string, arguments: { type: 'string', description: 'JSON text, as the model wrote it' } }),
-});
+const toolCall = {
+  oneOf: [
+    exactly({
+      id: string,
+      type: { const: 'function' },
+      function: exactly({
+        name: string,
+        arguments: { type: 'string', description: 'JSON text, as the model wrote it' },
+      }),
+    }),
+    exactly({ id: string, type: { const: 'custom' }, custom: exactly({ name: string, input: string }) }),
+  ],
+};
 
-const toolCallDelta = exactly(
-  { index: count, function: exactly({ arguments: string }, { name: string }) },
-  { id: { type: 'string', description: 'Only in the first delta of a call' }, type: { const: 'function' } },
-);
+const toolCallDelta = {
+  oneOf: [
+    exactly(
+      { index: count, function: exactly({ arguments: string }, { name: string }) },
+      { id: { type: 'string', description: 'Only in the first delta of a call' }, type: { const: 'function' } },
+    ),
+    exactly({
+      index: count,
+      id: string,
+      type: { const: 'custom' },
+      custom: { ...exactly({ name: string, input: string }), description: 'The whole call' },
+    }),
+  ],
+};
 
 const tokenLogprob = {
   token: string,

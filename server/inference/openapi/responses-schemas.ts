@@ -93,6 +93,7 @@ export const RESPONSES_SCHEMAS = {
     },
   },
   DeletedResponse: exactly({ id: string, object: { const: 'response' }, deleted: { const: true } }),
+  InputTokens: exactly({ object: { const: 'response.input_tokens' }, input_tokens: count }),
   InputItems: exactly({
     object: { const: 'list' },
     data: list({ type: 'object', required: ['id', 'type'] }),

@@ -1,4 +1,5 @@
 import type { ChatEvent, ChatMessage, TokenLogprob, ToolCallEvent } from '../../../ts';
+import { customInput } from '../conversation/custom-tools';
 import { tokenLogprobs, type TokenWords } from '../openai/logprobs';
 import { outputItemId } from '../../storage/responses/ids';
 
@@ -217,14 +218,4 @@ export class Output {
 
 function toToolCall({ call_id: id, name, arguments: args, input }: CallItem) {
   return { id, name, arguments: args ?? { input: input ?? '' } };
-}
-
-/** Returns the text of a custom tool's call. Arguments of another form, such as cut ones, are the text themselves. */
-function customInput(args: string): string {
-  try {
-    const { input } = JSON.parse(args) as { input?: unknown };
-    return typeof input === 'string' ? input : args;
-  } catch {
-    return args;
-  }
 }

@@ -1,6 +1,7 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
+import { customFunction } from '../conversation/custom-tools';
 import { checkNamed, type ConvertedTools, convertTools, invalidChoice, type ReadTool } from '../conversation/tools';
 import type { ResponsesRequest, WireTool } from './schema';
 
@@ -10,9 +11,6 @@ export interface ResponsesTools extends ConvertedTools {
 }
 
 const SERVED = ['function', 'custom'];
-
-/** The arguments of a custom tool: one text. */
-const CUSTOM_PARAMETERS = { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] } as const;
 
 /** Reads `tools` and `tool_choice`. Throws an ApiError for an invalid tool, or a choice that is not possible. */
 export function readTools({ tools = [], tool_choice: choice }: ResponsesRequest): ResponsesTools {
@@ -25,17 +23,9 @@ export function readTools({ tools = [], tool_choice: choice }: ResponsesRequest)
   return { ...converted, customNames, toolChoice: toToolChoice(choice, converted) };
 }
 
-function readTool({ type, name, description, parameters, strict, format }: WireTool): ReadTool {
+function readTool({ type, name, description, parameters, strict, format = {} }: WireTool): ReadTool {
   if (type !== 'custom') return { type, name, description, parameters, strict };
-  return { type, name, description: withFormat(description, format), parameters: CUSTOM_PARAMETERS, strict: undefined };
-}
-
-/** The model sees the grammar of a custom tool as part of its description. */
-function withFormat(description: string | undefined, format: WireTool['format']): string | undefined {
-  const { syntax, definition } = format ?? {};
-  if (typeof definition !== 'string') return description;
-  const grammar = `The text in \`input\` follows this ${typeof syntax === 'string' ? syntax : ''} grammar:\n${definition}`;
-  return description === undefined ? grammar : `${description}\n\n${grammar}`;
+  return { type, ...customFunction({ name, description, grammar: format }) };
 }
 
 type Choice = ResponsesRequest['tool_choice'];

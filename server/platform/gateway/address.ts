@@ -1,4 +1,4 @@
-import { header, type HttpRequest } from 'capstan/internal';
+import { header, type HttpRequest, INPUT_TOKENS_PATH } from 'capstan/internal';
 
 /** The deployment that a request names, and the path within it. */
 export interface DeploymentAddress {
@@ -24,6 +24,7 @@ const REPEATABLE_PATHS = new Set([
   '/v1/rerank',
   '/v1/score',
   '/v1/responses',
+  INPUT_TOKENS_PATH,
   '/v1/messages',
   '/v1/messages/count_tokens',
   '/v1/audio/transcriptions',

@@ -1,4 +1,12 @@
-import { ApiError, header, mediaType, RecordedReply, RESPONSES_PATH, type StreamedRequest } from 'capstan/internal';
+import {
+  ApiError,
+  header,
+  INPUT_TOKENS_PATH,
+  mediaType,
+  RecordedReply,
+  RESPONSES_PATH,
+  type StreamedRequest,
+} from 'capstan/internal';
 import { modelOf } from './fallbacks';
 import type { RequestedModel } from './model-api';
 import { mustStream } from './model-body';
@@ -13,20 +21,21 @@ export interface KeptCall {
 }
 
 /**
- * Prepares a call whose response is kept. Returns undefined for any other call. Bodies that are forwarded while they
- * arrive are not read, so their responses are not kept.
+ * Prepares a call whose response is kept, or one that counts the tokens of a kept conversation. Returns undefined for
+ * any other call. Bodies that are forwarded while they arrive are not read, so their responses are not kept.
  */
 export async function keepCall(
   storage: OwnerStorage,
   owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
   { request, path, model, reply }: Omit<KeptCall, 'settled'> & { path: string },
 ): Promise<KeptCall | undefined> {
-  if (request.method !== 'POST' || path !== RESPONSES_PATH || mustStream(request)) return undefined;
+  const isCount = path === INPUT_TOKENS_PATH;
+  if (request.method !== 'POST' || !(isCount || path === RESPONSES_PATH) || mustStream(request)) return undefined;
   if ((mediaType(request) ?? 'application/json') !== 'application/json') return undefined;
   if (header(request, 'content-encoding') !== undefined) return undefined;
   const whole = model === undefined ? await request.readBody() : model.body.whole;
   if (whole === undefined) return undefined;
-  const kept = await storage.keepResponse(owner, whole, reply);
+  const kept = await storage.keepResponse({ ...owner, isCount }, whole, reply);
   if (kept === undefined) return { request: withBody(request, whole), model, reply, settled: () => Promise.resolve() };
   return {
     request: withBody(request, kept.body),

@@ -11,6 +11,9 @@ export interface OwnerRequest {
   readonly deploymentId: string | undefined;
 }
 
+/** A request for a response, or one that counts the tokens of its input. */
+export type ResponseRequest = Pick<OwnerRequest, 'requestId' | 'ownerId'> & { readonly isCount: boolean };
+
 /** The responses, files and batches of the owners of keys. */
 export interface OwnerStorage {
   /** Whether requests to this path are answered here and not by a replica. */
@@ -18,14 +21,11 @@ export interface OwnerStorage {
   /** Answers a request. Throws ApiError. */
   handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void>;
   /**
-   * Prepares a request for a response that is kept, or that continues a kept one. Returns undefined for any other.
+   * Prepares a request for a response that is kept, or one that continues a kept response. Returns undefined for any
+   * other.
    * Throws ApiError.
    */
-  keepResponse(
-    owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
-    body: Buffer,
-    reply: HttpReply,
-  ): Promise<KeptResponse | undefined>;
+  keepResponse(request: ResponseRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined>;
 }
 
 /** A request whose response is kept as it passes. */

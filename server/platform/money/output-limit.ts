@@ -1,4 +1,4 @@
-import { ApiError } from 'capstan/internal';
+import { ApiError, INPUT_TOKENS_PATH } from 'capstan/internal';
 import { type FieldScanner, findFields, type JsonField, jsonOf } from '../gateway/json-fields';
 import { OneModel } from '../gateway/model-field';
 
@@ -24,7 +24,7 @@ const BILLED_PATHS: ReadonlyMap<string, OutputFields | undefined> = new Map<stri
   ['/score', undefined],
 ]);
 /** Paths that compute nothing that costs money. */
-const FREE_PATHS = new Set(['/tokenize', '/detokenize', '/v1/messages/count_tokens', '/v1/files']);
+const FREE_PATHS = new Set(['/tokenize', '/detokenize', '/v1/messages/count_tokens', INPUT_TOKENS_PATH, '/v1/files']);
 /** Fields by which any server may limit the output. Each is lowered. */
 const LIMIT_NAMES = [
   ...['max_tokens', 'max_completion_tokens', 'max_output_tokens'],

@@ -10,7 +10,7 @@ import {
   topLevelValues,
   withTopLevelValues,
 } from 'capstan/internal';
-import type { KeptResponse, OwnerRequest } from '../gateway/owner-storage';
+import type { KeptResponse, ResponseRequest } from '../gateway/owner-storage';
 import { KeptReply, type WireResponse } from './kept-reply';
 
 /** Limit of the stored text that one conversation may read. It is parsed in the thread of the gateway. */
@@ -37,11 +37,11 @@ export class ResponseKeeper {
    * replica says what is wrong. Throws ApiError.
    */
   async prepare(
-    { ownerId, requestId }: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
+    { ownerId, requestId, isCount }: ResponseRequest,
     body: Buffer,
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
-    const request = parse(body);
+    const request = parse(body, isCount);
     if (request === undefined) return undefined;
     const { fields, isStored, value } = request;
     const history = new History(this.#store, { ownerId }, MAX_HISTORY_BYTES);
@@ -55,7 +55,7 @@ export class ResponseKeeper {
     const kept = new KeptReply(reply, keeper);
     return {
       body: withTopLevelValues(body, fields, {
-        store: 'false',
+        ...(isCount ? {} : { store: 'false' }),
         ...(previousId === null ? {} : { previous_response_id: 'null' }),
         ...(hasChanged ? { input: JSON.stringify([...earlier, ...own]) } : {}),
       }),
@@ -113,14 +113,14 @@ class OneResponse {
 }
 
 /** Returns undefined if a replica can get the body as it is, and for a body that only a replica can judge. */
-function parse(body: Buffer) {
+function parse(body: Buffer, isCount: boolean) {
   try {
     const fields = topLevelValues(body);
     const textOf = (name: string): string | undefined => {
       const range = fields.get(name);
       return range === undefined ? undefined : body.toString('utf8', range.start, range.end).trim();
     };
-    const isStored = textOf('store') !== 'false';
+    const isStored = !isCount && textOf('store') !== 'false';
     const isContinued = (textOf('previous_response_id') ?? 'null') !== 'null';
     if (!isStored && !isContinued && !body.includes(REFERENCE_BYTES)) return undefined;
     const value: unknown = JSON.parse(body.toString());

@@ -9,6 +9,7 @@ import {
   CidrList,
   FolderResponseStore,
   type HttpReply,
+  INPUT_TOKENS_PATH,
   type Log,
   type RequestContext,
   RouteTable,
@@ -18,7 +19,7 @@ import {
   type StreamedRequest,
 } from 'capstan/internal';
 import type { Gateway } from '../gateway/gateway';
-import type { KeptResponse, OwnerRequest, OwnerStorage } from '../gateway/owner-storage';
+import type { KeptResponse, OwnerRequest, OwnerStorage, ResponseRequest } from '../gateway/owner-storage';
 import type { Targets } from '../gateway/targets';
 import { GatewayLines } from './gateway-lines';
 import { ResponseKeeper } from './response-keeper';
@@ -115,7 +116,7 @@ export class StorageService implements OwnerStorage {
   }
 
   serves(path: string): boolean {
-    return this.#routes.at(path).length > 0;
+    return path !== INPUT_TOKENS_PATH && this.#routes.at(path).length > 0;
   }
 
   async handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void> {
@@ -142,12 +143,8 @@ export class StorageService implements OwnerStorage {
     );
   }
 
-  async keepResponse(
-    owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
-    body: Buffer,
-    reply: HttpReply,
-  ): Promise<KeptResponse | undefined> {
-    return this.#keeper?.prepare(owner, body, reply);
+  async keepResponse(request: ResponseRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined> {
+    return this.#keeper?.prepare(request, body, reply);
   }
 
   /** Ends the lines in progress, which run again after the next start. */

@@ -66,6 +66,8 @@ export interface GgufArchitecture {
   layerValues?: Readonly<Record<string, string>>;
   /** The family reads the pattern of the windows, as its windows are on both sides. */
   readsPattern?: boolean;
+  /** Tensors of the first layer without which a model has other layers than the family, and what it has instead. */
+  needs?: Readonly<Record<string, string>>;
 }
 
 const GRANITE = {
@@ -80,6 +82,23 @@ export const EXPERTS: ExpertTensors = {
   each: { gate: 'ffn_gate_exps', up: 'ffn_up_exps', down: 'ffn_down_exps', isStacked: true },
   shared: { gate: 'ffn_gate_shexp', up: 'ffn_up_shexp', down: 'ffn_down_shexp' },
 };
+
+/** The weights of experts are sigmoids, and a bias chooses the experts. */
+const SIGMOID_EXPERTS = {
+  values: { expert_gating_func: [2] },
+  experts: { ...EXPERTS, selectionBias: 'exp_probs_b.bias' },
+} as const;
+
+/** These may be in groups, and their weights scaled. */
+const GROUPED_EXPERTS = {
+  ...SIGMOID_EXPERTS,
+  keys: ['expert_weights_scale', 'expert_group_count'],
+  entries: {
+    routed_scaling_factor: 'expert_weights_scale',
+    n_group: 'expert_group_count',
+    topk_group: 'expert_group_used_count',
+  },
+} as const;
 
 /** Names of recurrent layers of Qwen and Granite. */
 const RECURRENT_NAMES = {
@@ -268,9 +287,9 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     changes: { hiddenAct: 'gelu_tanh' },
   },
   {
-    // The models of 12B have no norm before the MLP, so they are refused by the name of that tensor.
     name: 'stablelm',
     modelType: 'stablelm',
+    needs: { 'ffn_norm.weight': 'layers whose attention and MLP run in parallel, as StableLM 2 12B has them' },
     entries: { layer_norm_eps: LAYER_NORM_EPS },
     normEpsKey: LAYER_NORM_EPS,
   },
@@ -279,9 +298,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     name: 'lfm2moe',
     modelType: 'lfm2_moe',
     ...LFM2,
-    // Sigmoid.
-    values: { expert_gating_func: [2] },
-    experts: { ...EXPERTS, selectionBias: 'exp_probs_b.bias' },
+    ...SIGMOID_EXPERTS,
   },
   { name: 'phi3', modelType: 'phi3' },
   { name: 'smollm3', modelType: 'smollm3', interleavesHeads: true },
@@ -314,22 +331,18 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     modelType: 'exaone4',
     config: ({ numLayers }) => (numLayers === 64 ? { sliding_window: 4096 } : {}),
   },
+  { name: 'chatglm', modelType: 'glm', interleavesHeads: true },
   { name: 'glm4', modelType: 'glm4', interleavesHeads: true },
   {
     name: 'glm4moe',
     modelType: 'glm4_moe',
-    keys: ['nextn_predict_layers', 'expert_weights_scale', 'expert_group_count'],
+    ...GROUPED_EXPERTS,
+    keys: [...GROUPED_EXPERTS.keys, 'nextn_predict_layers'],
     names: { mlp_norm: 'post_attention_norm' },
-    // Sigmoid.
-    values: { expert_gating_func: [2] },
-    entries: {
-      routed_scaling_factor: 'expert_weights_scale',
-      n_group: 'expert_group_count',
-      topk_group: 'expert_group_used_count',
-    },
-    experts: { ...EXPERTS, selectionBias: 'exp_probs_b.bias' },
     config: (_sizes, { hasQkNorm }) => ({ use_qk_norm: hasQkNorm }),
   },
+  { name: 'dots1', modelType: 'dots1', ...GROUPED_EXPERTS },
+  { name: 'minimax-m2', modelType: 'minimax_m2', ...SIGMOID_EXPERTS },
   { name: 'seed_oss', modelType: 'seed_oss', names: { mlp_norm: 'post_attention_norm' } },
   { name: 'hunyuan-dense', modelType: 'hunyuan_v1_dense' },
   { name: 'ernie4_5', modelType: 'ernie4_5', interleavesHeads: true },

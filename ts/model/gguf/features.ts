@@ -30,6 +30,12 @@ export function lacksValues({ tensors }: Tensors, numLayers: number): boolean {
   );
 }
 
+/** @throws CapstanError `unsupported_model` for a model with other layers than its family. */
+export function refuseOtherLayers({ tensors }: Tensors, { needs = {} }: GgufArchitecture): void {
+  for (const [name, instead] of Object.entries(needs))
+    if (!tensors.has(`blk.0.${name}`)) throw unsupportedFile(`blk.0.${name}`, 'this tensor', `a model with ${instead}`);
+}
+
 /** GGUF has no keys for optional tensors: a model has those that one of its layers has. */
 export function readFeatures(
   { tensors }: Tensors,
@@ -42,8 +48,6 @@ export function readFeatures(
   const isQkvFused = layers.some(
     ({ mixer }, layer) => mixer === 'attention' && tensors.has(`blk.${layer}.attn_qkv.weight`),
   );
-  if (isQkvFused && interleavesHeads)
-    throw unsupportedFile('blk.0.attn_qkv.weight', 'separate tensors of q, k and v', 'one tensor for all three');
   return {
     qkvBias: has('attn_q.bias', 'attn_qkv.bias'),
     outputBias: has('attn_output.bias'),

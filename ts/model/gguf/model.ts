@@ -9,7 +9,7 @@ import { JsonReader } from '../json-file';
 import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';
 import { type GgufArchitecture, ROPE_DIVISORS, TENSOR_NAMES } from './architectures';
-import { readFeatures } from './features';
+import { readFeatures, refuseOtherLayers } from './features';
 import { type GgufFiles, readGgufFiles } from './files';
 import { readGgufPooling } from './pooling';
 import { readSampling } from './sampling';
@@ -34,6 +34,7 @@ export async function readGgufModel(
   const metadata = new JsonReader(files.metadata, basename(path));
   const found = findArchitecture(metadata);
   const { architecture } = found;
+  refuseOtherLayers(files, architecture);
   const { family, files: poolingFiles } = readGgufPooling(metadata, found.family, files);
   const decoder = readGgufSpec(metadata, architecture, family, files);
   const mtpConfig = new JsonReader({ mtp_num_hidden_layers: numMtpLayers(metadata, architecture) }, metadata.where);
@@ -146,9 +147,10 @@ function resolveTensor(
   ggufName: string,
   { paths, tensors }: Pick<GgufFiles, 'paths' | 'tensors'>,
 ): NativeTensor {
-  const { name, shape, stacked } = required;
+  const { name, shape, stacked, rows } = required;
   const tensor = tensors.get(ggufName);
-  const expected = stacked === undefined ? shape : [stacked.count, ...shape];
+  const stored = rows === undefined ? shape : [rows.count, ...shape.slice(1)];
+  const expected = stacked === undefined ? stored : [stacked.count, ...stored];
   if (tensor === undefined)
     throw invalidFile(ggufName, `a tensor of shape ${showShape(expected)} in the file`, 'none of that name');
   const where = `${basename(paths[tensor.file])}: ${ggufName}`;
@@ -161,7 +163,8 @@ function resolveTensor(
       `one of the types ${SUPPORTED_TENSOR_TYPES.map((type) => type.name).join(', ')}`,
       `${tensor.dtype}: choose another quantization of the model`,
     );
-  const skipped = stacked === undefined ? 0 : (tensor.numBytes / stacked.count) * stacked.index;
+  const { count, index } = stacked ?? { count: rows?.count ?? 1, index: rows?.first ?? 0 };
+  const skipped = (tensor.numBytes / count) * index;
   // The decay of a recurrence: the file has it as the factor of the time step.
   const negated = name.endsWith('.a_log') ? { isNegatedExp: true } : {};
   return {

@@ -1,6 +1,6 @@
 import { ApiError } from 'capstan/internal';
 import type { UpstreamSettings } from '../targets';
-import type { UpstreamRoute } from './routes';
+import { COUNTED_BY, type UpstreamRoute } from './routes';
 
 /**
  * All clients of an upstream share its key. So no request may reach what the account stores, or buy what is not
@@ -36,7 +36,7 @@ const STORED_TYPES = new Set<unknown>(['item_reference', 'container_upload']);
 
 /** Throws ApiError for what a client of a shared account must not ask for. */
 export function checkAccount(asked: UpstreamRoute, value: Json): void {
-  const route = asked === 'count_tokens' ? 'messages' : asked;
+  const route = COUNTED_BY[asked] ?? asked;
   for (const [field, harmless] of route === 'messages' ? [TIER, SPEED] : [TIER])
     if (isSet(value[field]) && !harmless.includes(value[field]))
       throw refused(field, `expected ${harmless.map((one) => JSON.stringify(one)).join(' or ')}. Others cost more`);

@@ -1,15 +1,16 @@
-import { ApiError } from 'capstan/internal';
+import { ApiError, INPUT_TOKENS_PATH } from 'capstan/internal';
 import type { UpstreamInterface } from './interfaces';
 
 /**
  * What a request asks an upstream for. `other`: a route of OpenAI's older interfaces that is passed on as it is.
  * Requests for anything else would act on the account that the key belongs to, such as its files.
  */
-export type UpstreamRoute = UpstreamInterface | 'count_tokens' | 'models' | 'other';
+export type UpstreamRoute = UpstreamInterface | 'count_tokens' | 'input_tokens' | 'models' | 'other';
 
 const POSTS: ReadonlyMap<string, UpstreamRoute> = new Map([
   ['/v1/chat/completions', 'chat'],
   ['/v1/responses', 'responses'],
+  [INPUT_TOKENS_PATH, 'input_tokens'],
   ['/v1/messages', 'messages'],
   ['/v1/messages/count_tokens', 'count_tokens'],
   ['/v1/completions', 'other'],
@@ -18,6 +19,11 @@ const POSTS: ReadonlyMap<string, UpstreamRoute> = new Map([
   ['/v1/score', 'other'],
   ['/v1/moderations', 'other'],
 ]);
+/** The interface whose requests a route counts the tokens of. */
+export const COUNTED_BY: Readonly<Partial<Record<UpstreamRoute, UpstreamInterface>>> = {
+  count_tokens: 'messages',
+  input_tokens: 'responses',
+};
 const MODELS = '/v1/models';
 
 /** Throws ApiError for a request that upstreams do not get. */
@@ -26,10 +32,11 @@ export function upstreamRoute(
   interfaces: readonly UpstreamInterface[],
 ): UpstreamRoute {
   const route = method === 'POST' ? POSTS.get(path) : undefined;
-  if (route === 'count_tokens' && !interfaces.includes('messages'))
+  const countedBy = route === undefined ? undefined : COUNTED_BY[route];
+  if (countedBy !== undefined && !interfaces.includes(countedBy))
     throw new ApiError(
       'unknown_url',
-      'The upstream of this deployment cannot count tokens: it has no interface messages',
+      `The upstream of this deployment cannot count tokens here: it has no interface ${countedBy}`,
     );
   if (route === 'other' && !interfaces.includes('chat'))
     throw new ApiError('unknown_url', `The upstream of this deployment has no ${path}: it has no interface chat`);

@@ -77,9 +77,10 @@ export class UpstreamCall {
     checkJson(request);
     const bytes = await body.read();
     const { interfaces } = replica.upstream;
-    const route = this.#route === 'count_tokens' ? 'messages' : this.#route;
-    if (route === 'other' || interfaces.includes(route)) return this.#passed(bytes, wanted);
-    return this.#convert(bytes, wanted, route);
+    const route = this.#route;
+    if (route === 'chat' || route === 'responses' || route === 'messages')
+      if (!interfaces.includes(route)) return this.#convert(bytes, wanted, route);
+    return this.#passed(bytes, wanted);
   }
 
   /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */

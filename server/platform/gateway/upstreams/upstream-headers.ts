@@ -7,6 +7,7 @@ const PASSED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
   messages: ['anthropic-version', 'anthropic-beta'],
   count_tokens: ['anthropic-version', 'anthropic-beta'],
   responses: ['openai-beta'],
+  input_tokens: ['openai-beta'],
 };
 /** Betas of Anthropic that make tokens cost more. What others enable is in the body, which is checked. */
 const COSTLY_BETA = /^(?:context-1m|fast-mode)-/;

@@ -232,6 +232,60 @@ test("tools of Anthropic's own types are left out with one log line", async () =
   ).rejects.toMatchObject({ status: 400 });
 });
 
+test('documents of text are text for the model', async () => {
+  script('Yes', 'Yes');
+  const documents: Anthropic.DocumentBlockParam[] = [
+    {
+      type: 'document',
+      title: 'Rope',
+      context: 'A manual',
+      source: { type: 'text', media_type: 'text/plain', data: 'Pull\nhard.' },
+      cache_control: { type: 'ephemeral' },
+    },
+    {
+      type: 'document',
+      title: null,
+      context: null,
+      citations: { enabled: false },
+      source: {
+        type: 'content',
+        content: [
+          { type: 'text', text: 'One' },
+          { type: 'text', text: 'Two' },
+        ],
+      },
+    },
+    { type: 'document', source: { type: 'content', content: 'Three' } },
+  ];
+  const texts = [
+    '<document>\n<title>Rope</title>\n<context>A manual</context>\n<content>\nPull\nhard.\n</content>\n</document>\n',
+    '<document>\n<content>\nOne\nTwo\n</content>\n</document>\n',
+    '<document>\n<content>\nThree\n</content>\n</document>\n',
+  ];
+  await client.messages.create({
+    ...BASE,
+    messages: [{ role: 'user', content: [...documents, { type: 'text', text: 'Summarize.' }] }],
+  });
+  for (const text of texts) expect(prompts[0]).toContain(text);
+  expect(prompts[0]).toMatch(/Rope[^]*One[^]*Three[^]*<\/document>\n+Summarize\./);
+  await client.messages.create({
+    ...BASE,
+    messages: [
+      ...ASK,
+      { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'read', input: {} }] },
+      { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: [documents[0]] }] },
+    ],
+  });
+  expect(prompts[1]).toContain(`<tool_response>${texts[0]}`);
+});
+
+test('a text with citations of another server is a text', async () => {
+  script('Yes');
+  const cited = { type: 'text', text: 'Earlier.', citations: [{ type: 'char_location', cited_text: 'a' }] };
+  await send({ messages: [...ASK, { role: 'assistant', content: [cited] }, { role: 'user', content: 'And?' }] });
+  expect(prompts[0]).toContain('Earlier.');
+});
+
 test.each<[string, object, RegExp]>([
   [
     'an image',
@@ -245,7 +299,44 @@ test.each<[string, object, RegExp]>([
     },
     /^messages\[0\]\.content\[0\]\.content\[0\]\.type: .* got "image"/,
   ],
-  ['a document', { messages: [{ role: 'user', content: [{ type: 'document' }] }] }, /got "document"/],
+  ...(
+    [
+      ['no source', {}, /^messages\[0\]\.content\[0\]\.source: /],
+      ['a text as source', { source: 'a' }, /^messages\[0\]\.content\[0\]\.source: expected an object/],
+      [
+        'a PDF file',
+        { source: { type: 'base64', media_type: 'application/pdf', data: 'AA==' } },
+        /^messages\[0\]\.content\[0\]\.source\.type: .* got "base64"/,
+      ],
+      ['a URL', { source: { type: 'url', url: 'https://a.b/c.pdf' } }, /\.source\.type: .* got "url"/],
+      ['a file', { source: { type: 'file', file_id: 'file_1' } }, /\.source\.type: .* got "file"/],
+      ['no text', { source: { type: 'text', media_type: 'text/plain' } }, /\.source\.data: /],
+      [
+        'an image',
+        { source: { type: 'content', content: [{ type: 'text', text: 'a' }, { type: 'image' }] } },
+        /^messages\[0\]\.content\[0\]\.source\.content\[1\]\.type: .* got "image"/,
+      ],
+      [
+        'citations',
+        { source: { type: 'text', data: 'a' }, citations: { enabled: true } },
+        /^messages\[0\]\.content\[0\]\.citations: /,
+      ],
+    ] as const
+  ).map(([name, fields, message]): [string, object, RegExp] => [
+    `a document with ${name}`,
+    { messages: [{ role: 'user', content: [{ type: 'document', ...fields }] }] },
+    message,
+  ]),
+  [
+    'a document in the system prompt',
+    { system: [{ type: 'document', source: { type: 'text', data: 'a' } }] },
+    /^system\[0\]\.type: .* got "document"/,
+  ],
+  [
+    'a search result',
+    { messages: [{ role: 'user', content: [{ type: 'search_result', source: 'a', title: 'b', content: [] }] }] },
+    /got "search_result"/,
+  ],
   ['no max_tokens', { max_tokens: null }, /^max_tokens: /],
   ['no messages', { messages: [] }, /^messages: /],
   ['a wrong role', { messages: [{ role: 'tool', content: 'x' }] }, /^messages\[0\]\.role: /],

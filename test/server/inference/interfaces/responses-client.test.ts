@@ -246,6 +246,38 @@ test('a custom tool is a function for the model and a custom_tool_call for the c
   expect(prompts[2]).toContain('<tool_response>ok</tool_response>');
 });
 
+test('the count of input tokens is that of the same request', async () => {
+  const first = await client.responses.create({ model: 'tiny', input: 'Hi', instructions: 'Be brief.' });
+  const bodies = [
+    { input: 'Hi', instructions: 'Be brief.' },
+    { input: [{ role: 'user' as const, content: 'Hi' }], tools: [WEATHER], reasoning: { effort: 'high' as const } },
+    { input: 'More', previous_response_id: first.id },
+    { input: 'JSON', text: { format: { type: 'json_object' as const } }, truncation: 'disabled' as const },
+  ];
+  const counts: number[] = [];
+  for (const body of bodies) {
+    const counted = await client.responses.inputTokens.count({ model: 'tiny', ...body });
+    const { usage } = await client.responses.create({ model: 'tiny', ...body });
+    expect(counted).toEqual({ object: 'response.input_tokens', input_tokens: usage?.input_tokens });
+    counts.push(counted.input_tokens);
+  }
+  expect(counts[0]).toBe(first.usage?.input_tokens);
+  expect(new Set(counts).size).toBe(counts.length);
+});
+
+test.each<[string, OpenAI.Responses.InputTokenCountParams, number, string | null]>([
+  ['without input', { model: 'tiny' }, 400, 'input'],
+  ['with an empty input', { model: 'tiny', input: [] }, 400, 'input'],
+  ['for a conversation', { model: 'tiny', input: 'Hi', conversation: 'conv_1' }, 400, 'conversation'],
+  ['for another model', { model: 'other', input: 'Hi' }, 404, 'model'],
+  ['after an unknown response', { input: 'Hi', previous_response_id: 'resp_1' }, 404, 'previous_response_id'],
+  ['with a tool without a name', { input: 'Hi', tools: [{ type: 'custom' } as never] }, 400, 'tools[0].name'],
+])('a count %s is refused as a response is', async (_name, body, status, param) => {
+  const expected = { status, param };
+  await expect(client.responses.inputTokens.count(body)).rejects.toMatchObject(expected);
+  await expect(client.responses.create({ model: 'tiny', ...body } as never)).rejects.toMatchObject(expected);
+});
+
 test('other tools are left out with one log line; only a choice that names one is refused', async () => {
   const tools: OpenAI.Responses.Tool[] = [{ type: 'web_search' }, WEATHER, { type: 'local_shell' }];
   await client.responses.create({ model: 'tiny', input: 'Hi', tools });

@@ -511,7 +511,24 @@ describe('errors of a field', () => {
     bad('tools', [...TOOLS, { type: 'function', function: { name: '' } }], 'invalid_value', 'tools[1].function.name'),
     bad('tools', [TOOLS[0], TOOLS[0]], 'invalid_value', 'tools[1].function.name'),
     bad('functions', [{ name: 'f' }, { name: 'g' }, { name: 'f' }], 'invalid_value', 'functions[2].name'),
-    bad('tools', [{ type: 'custom', function: { name: 'x' } }], 'invalid_value', 'tools[0].type'),
+    bad('tools', [{ type: 'web_search' }], 'invalid_value', 'tools[0].type'),
+    bad('tools', [{ type: 'custom', function: { name: 'x' } }], 'missing_required_parameter', 'tools[0].custom'),
+    bad('tools', [{ type: 'custom', custom: {} }], 'missing_required_parameter', 'tools[0].custom.name'),
+    bad('tools', [{ type: 'custom', custom: { name: '' } }], 'invalid_value', 'tools[0].custom.name'),
+    bad('tools', [TOOLS[0], { type: 'custom', custom: { name: 'f' } }], 'invalid_value', 'tools[1].custom.name'),
+    bad('tools', [{ type: 'custom', custom: { name: 'c', format: 'text' } }], 'invalid_type', 'tools[0].custom.format'),
+    ...(
+      [
+        [{ type: 'custom', id: 'a' }, '.custom'],
+        [{ type: 'custom', id: 'a', custom: { name: 'c' } }, '.custom.input'],
+        [{ id: 'a', custom: { name: 'c', input: '' } }, '.function'],
+      ] as const
+    ).map(([call, path]): Row => [
+      `an earlier call ${JSON.stringify(call)}`,
+      { messages: [{ role: 'assistant', tool_calls: [call] }] },
+      'missing_required_parameter',
+      `messages[0].tool_calls[0]${path}`,
+    ]),
     bad(
       'tools',
       [{ type: 'function', function: { name: 'x', parameters: [] } }],
@@ -548,12 +565,6 @@ describe('errors of a field', () => {
       `tool_choice.allowed_tools${path}`,
     ]),
     [
-      'a custom tool',
-      { tools: [...TOOLS, { type: 'custom', custom: { name: 'c' } }] },
-      'invalid_value',
-      'tools[1].type',
-    ],
-    [
       'a tool that is absent',
       { tools: TOOLS, tool_choice: { type: 'function', function: { name: 'g' } } },
       'invalid_value',
@@ -564,6 +575,18 @@ describe('errors of a field', () => {
       { tools: TOOLS, tool_choice: { type: 'function' } },
       'missing_required_parameter',
       'tool_choice.function.name',
+    ],
+    [
+      'a choice without a custom tool',
+      { tools: TOOLS, tool_choice: { type: 'custom' } },
+      'missing_required_parameter',
+      'tool_choice.custom.name',
+    ],
+    [
+      'a custom tool that is absent',
+      { tools: TOOLS, tool_choice: { type: 'custom', custom: { name: 'g' } } },
+      'invalid_value',
+      'tool_choice',
     ],
     bad('tool_choice', 5, 'invalid_type'),
     [

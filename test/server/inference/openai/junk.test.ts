@@ -68,6 +68,7 @@ const bases: Readonly<Record<string, object>> = {
   '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 },
   '/v1/completions': { prompt: 'a', max_tokens: 4 },
   '/v1/responses': { input: 'a', max_output_tokens: 4, store: false },
+  '/v1/responses/input_tokens': { input: 'a' },
   '/v1/messages': { messages: MESSAGES, max_tokens: 4 },
   '/v1/messages/count_tokens': { messages: MESSAGES },
   '/tokenize': { prompt: 'a' },
@@ -145,6 +146,16 @@ test('/v1/responses and /v1/messages: junk inside items, blocks and tools', asyn
             [field, `[{"role":"user","content":[{"type":"${type}","text":"a","tool_use_id":"b","${name}":${junk}}]}]`],
           ]);
     }
+    for (const [field, value] of [
+      ...['source', 'title', 'context', 'citations'].map((name) => [name, junk]),
+      ...['type', 'data', 'content'].map((name) => ['source', `{"type":"text","data":"a","${name}":${junk}}`]),
+    ])
+      await sendJunk('/v1/messages', [
+        [
+          'messages',
+          `[{"role":"user","content":[{"type":"document","source":{"type":"text","data":"a"},"${field}":${value}}]}]`,
+        ],
+      ]);
     for (const type of ['function_call', 'custom_tool_call', 'function_call_output', 'reasoning', 'item_reference'])
       for (const name of ['call_id', 'name', 'arguments', 'input', 'output', 'summary', 'content', 'id'])
         await sendJunk('/v1/responses', [
@@ -168,6 +179,18 @@ test('/v1/responses and /v1/messages: junk inside items, blocks and tools', asyn
             ['tools', `[{"type":"${type}","name":"f","strict":true,"${name}":${junk}}]`],
             ['tool_choice', path === '/v1/messages' ? '{"type":"any"}' : '"required"'],
           ]);
+    for (const name of ['name', 'description', 'format'])
+      await sendJunk('/v1/chat/completions', [
+        ['tools', `[{"type":"custom","custom":{"name":"f","${name}":${junk}}}]`],
+        ['tool_choice', '"required"'],
+      ]);
+    for (const name of ['id', 'type', 'function', 'custom'])
+      await sendJunk('/v1/chat/completions', [
+        [
+          'messages',
+          `[{"role":"assistant","tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":""},"${name}":${junk}}]}]`,
+        ],
+      ]);
     await sendJunk('/v1/responses', [['tool_choice', `{"type":"allowed_tools","mode":"auto","tools":[${junk}]}`]]);
     await sendJunk('/v1/responses', [['text', `{"format":{"type":"json_schema","name":"x","schema":${junk}}}`]]);
     await sendJunk('/v1/messages', [['output_config', `{"format":{"type":"json_schema","schema":${junk}}}`]]);

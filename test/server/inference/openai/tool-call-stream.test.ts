@@ -10,7 +10,7 @@ import { cut, GOOD, makeRandom, split, TOOLS } from '../../../ts/text/tool-call-
 
 const HEAD: CompletionHead = { id: 'x', created: 0, model: 'm' };
 const STYLE = { role: 'assistant', hasPrefixCache: false } as ChatStyle;
-const CALL = { options: {}, usage: {}, showsReasoning: true } as ChatCall;
+const CALL = { options: {}, usage: {}, showsReasoning: true, customNames: [] as string[] } as ChatCall;
 
 interface Message {
   content: string;

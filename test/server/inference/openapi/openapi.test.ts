@@ -181,6 +181,7 @@ describe('the document', () => {
       [CHAT, { messages: MESSAGES }],
       [COMPLETIONS, { prompt: 'a' }],
       [RESPONSES, { input: 'a' }],
+      ['/v1/responses/input_tokens', { input: 'a' }],
       ['/v1/messages', { messages: MESSAGES, max_tokens: 5 }],
       ['/v1/messages/count_tokens', { messages: MESSAGES }],
       ['/tokenize', { prompt: 'a' }],
@@ -237,6 +238,9 @@ describe('responses', () => {
     fake.answer = () => ({ text: 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' });
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS })).json.choices[0].message.tool_calls).toHaveLength(1);
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS, stream: true })).text).toContain('"arguments":""');
+    const custom = { messages: MESSAGES, tools: [{ type: 'custom', custom: { name: 'f' } }] };
+    for (const fields of [{}, { stream: true }])
+      expect((await post(CHAT, { ...custom, ...fields })).text).toContain('"custom":{"name":"f"');
   });
 
   test('of a chat completion: reasoning', async () => {
@@ -410,6 +414,7 @@ describe('errors', () => {
     [CHAT]: { messages: MESSAGES },
     [COMPLETIONS]: { prompt: 'a' },
     [RESPONSES]: { input: 'a' },
+    '/v1/responses/input_tokens': { input: 'a' },
     '/v1/messages': { messages: MESSAGES, max_tokens: 5 },
     '/v1/messages/count_tokens': { messages: MESSAGES },
     '/tokenize': { prompt: 'a' },

@@ -230,6 +230,7 @@ overBackends((make) => {
     '/tokenize',
     '/detokenize',
     '/v1/responses',
+    '/v1/responses/input_tokens',
     '/v1/messages',
     '/v1/messages/count_tokens',
   ])('%s: the replica gets a name that it knows, and the rest of the body as sent', async (path) => {

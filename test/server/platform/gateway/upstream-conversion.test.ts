@@ -280,6 +280,10 @@ describe('an upstream that has only chat completions', () => {
       404,
       { error: { type: 'not_found_error' } },
     ]);
+    expect(await fail({ model: 'm', input: 'a' }, '/v1/responses/input_tokens')).toMatchObject([
+      404,
+      { error: { code: 'unknown_url' } },
+    ]);
     const image = { type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } };
     expect(
       (await fail({ model: 'm', max_tokens: 1, messages: [{ role: 'user', content: [image] }] }, '/v1/messages'))[0],
@@ -401,6 +405,26 @@ describe('an upstream that has only messages', () => {
       output: [{ type: 'reasoning' }, { type: 'message' }, { type: 'function_call', call_id: 'toolu_1' }],
       usage: { input_tokens: 20, output_tokens: 5 },
     });
+  });
+
+  test.each([false, true])('custom tools of chat completions are functions there, stream: %s', async (isStream) => {
+    const completion = await openai(await start()).chat.completions.create({
+      model: 'gpt',
+      messages: [{ role: 'user', content: 'Weather?' }],
+      tools: [{ type: 'custom', custom: { name: 'weather' } }],
+      tool_choice: { type: 'custom', custom: { name: 'weather' } },
+      stream: isStream,
+    });
+    let calls: unknown[] | undefined = [];
+    if ('choices' in completion) calls = completion.choices[0].message.tool_calls;
+    else for await (const { choices } of completion) calls.push(...(choices[0].delta.tool_calls ?? []));
+    // The upstream has called it with other arguments than `input`.
+    const call = { id: 'toolu_1', type: 'custom', custom: { name: 'weather', input: '{"city":"Bonn"}' } };
+    expect(calls).toEqual([isStream ? { index: 0, ...call } : call]);
+    const schema = { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] };
+    expect(bodies).toMatchObject([
+      { tools: [{ name: 'weather', input_schema: schema }], tool_choice: { type: 'tool', name: 'weather' } },
+    ]);
   });
 
   test('messages pass, with the name of the model that the client sent', async () => {

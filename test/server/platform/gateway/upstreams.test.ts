@@ -271,6 +271,7 @@ test.each([
   ['messages', { container: 'container_1' }],
   ['messages', { speed: 'fast' }],
   ['messages/count_tokens', { messages: [{ role: 'user', content: [image] }] }],
+  ['responses/input_tokens', { conversation: 'conv_1' }],
   ['embeddings', { service_tier: 'priority' }],
 ])('what the account stores or pays for extra is refused: %s %j', async (route, fields) => {
   let numSeen = 0;
@@ -291,6 +292,7 @@ test.each([
       input: [],
     },
   ],
+  ['responses/input_tokens', { input: 'a', tools: [{ type: 'custom', name: 'f' }] }],
   ['chat/completions', { service_tier: 'default', messages: [{ role: 'user', content: 'a' }], tools: null }],
   ['embeddings', { input: [[1, 2]] }],
   ['rerank', { documents: [{ file_id: 'mine', text: 'a' }], tools: [{ type: 'other' }] }],

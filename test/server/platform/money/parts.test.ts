@@ -219,12 +219,13 @@ describe('the output of a request', () => {
           ['POST', '/v1/chat/completions'],
           ['GET', '/v1/chat/completions'],
           ['POST', '/tokenize'],
+          ['POST', '/v1/responses/input_tokens'],
           ['GET', '/v1/models'],
           ['POST', '/v1/batches'],
           ['POST', '/completion'],
         ] as const
       ).map(([method, path]) => kindOfPath(method, path)),
-    ).toEqual(['billed', 'free', 'free', 'free', 'unknown', 'unknown']);
+    ).toEqual(['billed', 'free', 'free', 'free', 'free', 'unknown', 'unknown']);
   });
 });
 

@@ -107,6 +107,20 @@ describe.each(PLACES)('at %s', (_name, path) => {
     });
   });
 
+  test('tokens of a kept conversation are counted, and nothing is kept', async () => {
+    const client = kept.client('alice', path);
+    const first = await create(client, body({ input: 'one' }));
+    const next = body({ input: 'two', previous_response_id: first.id });
+    const counted = await client.responses.inputTokens.count(next);
+    const { usage } = await create(client, next);
+    expect(counted).toEqual({ object: 'response.input_tokens', input_tokens: usage?.input_tokens });
+    const plain = await client.responses.inputTokens.count(body({ input: 'two' }));
+    expect(plain.input_tokens).toBeLessThan(counted.input_tokens);
+    // The conversation is sent as a whole. Other requests pass as they are.
+    expect(inputTexts(replica.bodies[1])).toHaveLength(3);
+    expect(replica.bodies[3]).toEqual({ model: 'tiny', input: 'two' });
+  });
+
   test('a stream is kept as it passes', async () => {
     const client = kept.client('alice', path);
     fake.answer = () => ({ text: 'one two three four', stepMs: 1 });

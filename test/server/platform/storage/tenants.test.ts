@@ -50,6 +50,11 @@ const CASES: Readonly<Record<string, Case>> = {
     body: ({ response }) => ({ input: 'x', previous_response_id: response }),
     foreign: 404,
   },
+  'POST /v1/responses/input_tokens': {
+    path: () => '/v1/responses/input_tokens',
+    body: ({ response }) => ({ input: 'x', previous_response_id: response }),
+    foreign: 404,
+  },
   // Makes an object of the caller.
   'POST /v1/files': { path: () => '/v1/files', foreign: 'own' },
   'GET /v1/files': { path: () => '/v1/files', foreign: 'list' },
@@ -68,6 +73,7 @@ const CASES: Readonly<Record<string, Case>> = {
 
 const routes = [
   { method: 'POST', path: '/v1/responses' },
+  { method: 'POST', path: '/v1/responses/input_tokens' },
   ...STORED_RESPONSE_ROUTES,
   ...batchRoutes(() => {
     throw new Error('no route is called here');

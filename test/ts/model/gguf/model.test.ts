@@ -315,6 +315,23 @@ describe('refuses', () => {
   });
 });
 
+test('StableLM 2 12B is refused with the reason', async () => {
+  const changes = asArchitecture('stablelm', {
+    'stablelm.attention.layer_norm_rms_epsilon': null,
+    'stablelm.attention.layer_norm_epsilon': { float32: 1e-5 },
+    'stablelm.use_parallel_residual': { bool: true },
+  });
+  const path = tinyGguf(changes, (tensors) => {
+    tensors.delete('blk.0.ffn_norm.weight');
+    for (const name of ['attn_q_norm', 'attn_k_norm']) tensors.set(`blk.0.${name}.weight`, { sizes: [4, 2] });
+  });
+  await expect(load(path)).rejects.toMatchObject({
+    code: 'unsupported_model',
+    message:
+      'blk.0.ffn_norm.weight: expected this tensor, got a model with layers whose attention and MLP run in parallel, as StableLM 2 12B has them',
+  });
+});
+
 test('a refused tensor shows the start of its name without control characters', async () => {
   const name = `\u001b[2J${'x'.repeat(900)}`;
   await expect(load(tinyGguf({}, (tensors) => tensors.set(name, { sizes: [2] })))).rejects.toMatchObject({

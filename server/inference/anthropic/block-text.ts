@@ -1,0 +1,63 @@
+/** The text of content blocks. */
+import { ApiError } from '../../base/errors';
+import { show } from '../../base/json/validate';
+import type { InnerBlock, TextBlock } from './schema';
+
+/** Returns the text of each block. Throws an ApiError that names the first block of another type. */
+export function textsOf(content: string | readonly TextBlock[], path: string): string[] {
+  return typeof content === 'string'
+    ? [content]
+    : content.map((block, i) => textOf(block, `${path}[${i}]`, 'text, the only input of this model'));
+}
+
+export function textOf({ type, text }: TextBlock, path: string, expected: string): string {
+  if (type !== 'text') throw unsupported(type, expected, path);
+  return required(text, `${path}.text`);
+}
+
+/** As `textsOf`, with the text of documents. */
+export function readableOf(content: string | readonly InnerBlock[], path: string): string[] {
+  if (typeof content === 'string') return [content];
+  return content.map((block, i) => readable(block, `${path}[${i}]`, 'text or document'));
+}
+
+/** Returns the text of a block with a text or a document. */
+export function readable(block: InnerBlock, path: string, expected: string): string {
+  return block.type === 'document' ? documentOf(block, path) : textOf(block, path, expected);
+}
+
+function documentOf({ source, title, context, citations }: InnerBlock, path: string): string {
+  if ((citations as { enabled?: unknown } | undefined)?.enabled === true) {
+    const param = `${path}.citations`;
+    const message = `${param}: expected citations that are not enabled, because this server makes none`;
+    throw new ApiError('unsupported_value', message, { param });
+  }
+  const lines = [
+    '<document>',
+    ...(title === undefined || title === '' ? [] : [`<title>${title}</title>`]),
+    ...(context === undefined || context === '' ? [] : [`<context>${context}</context>`]),
+    `<content>\n${sourceOf(required(source, `${path}.source`), `${path}.source`)}\n</content>`,
+    '</document>',
+  ];
+  // Chat templates put nothing between the texts of a message.
+  return `${lines.join('\n')}\n`;
+}
+
+function sourceOf(source: NonNullable<InnerBlock['source']>, path: string): string {
+  if (typeof source === 'string')
+    throw new ApiError('invalid_type', `${path}: expected an object, got ${show(source)}`, { param: path });
+  const { type, data, content } = source;
+  if (type === 'text') return required(data, `${path}.data`);
+  if (type === 'content') return textsOf(required(content, `${path}.content`), `${path}.content`).join('\n');
+  throw unsupported(type, 'text or content, because this model reads no PDF files', path);
+}
+
+export function unsupported(type: string, expected: string, path: string): ApiError {
+  const param = `${path}.type`;
+  return new ApiError('unsupported_value', `${param}: expected ${expected}, got ${show(type)}`, { param });
+}
+
+export function required<T>(value: T | undefined, param: string): T {
+  if (value !== undefined) return value;
+  throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
+}
