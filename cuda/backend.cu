@@ -108,6 +108,11 @@ std::unique_ptr<Vector> CudaBackend::load_vector(const TensorSlice& slice, float
   return guarded([&] { return upload_vector(slice, offset, stream_, progress); });
 }
 
+std::unique_ptr<Vector> CudaBackend::load_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                                     const LoadProgress& progress) {
+  return guarded([&] { return upload_layer_norm(weight, bias, stream_, progress); });
+}
+
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
   throw_if_device_lost();
   const int major = attribute_of(options.device, cudaDevAttrComputeCapabilityMajor),

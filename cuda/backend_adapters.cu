@@ -68,7 +68,7 @@ LoraUpdateArgs CudaBackend::update_args(const LoraRows& rows, const Matrix& matr
 
 // Adds pending sums, and normalizes the hidden states into norm_acts_.
 void CudaBackend::norm_alone(const NormArgs& norm) {
-  if (world_size() > 1 || pending_.parts > 0)
+  if (pending_)
     all_reduce_and_norm(norm);
   else
     launch_norm(norm, stream_);
@@ -80,24 +80,31 @@ void CudaBackend::updated_qkv(const LoraRows& rows, const GemmArgs& product, con
   project(product);
   multiply_a(rows, norm_acts_);
   launch_lora_update(update_args(rows, weights, product.out, product.out_stride), stream_);
-  launch_qkv(heads, stream_);
+  finish_heads(heads);
 }
 
-// Each rank adds the whole update to its hidden states, after the sum of all ranks.
-void CudaBackend::updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts) {
+// Each rank adds the whole update after the sum of all ranks: to its hidden states, or to the result that has a norm.
+void CudaBackend::updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts,
+                                   const float* norm) {
   LoraUpdateArgs update = update_args(rows, weights, hidden_.as<float>(), model_.hidden_size);
+  if (norm == nullptr) update.residual_scale = model_.residual_scale;
   if (world_size() == 1) {
-    product.output = GemmOutput::kResidual;
-    product.out = hidden_.as<float>();
+    if (norm == nullptr) product.output = GemmOutput::kResidual;
+    product.out = norm == nullptr ? hidden_.as<float>() : partial();
+    product.residual_scale = update.residual_scale;
     project(product);
     multiply_a(rows, acts);
-    return launch_lora_update(update, stream_);
+    update.out = product.out;
+    launch_lora_update(update, stream_);
+    if (norm != nullptr) pending_ = PendingSum{nullptr, false, norm, model_.residual_scale, product.out, 1};
+    return;
   }
-  pending_ = {product.weights.bias, false};
+  pending_ = PendingSum{product.weights.bias, norm != nullptr, nullptr, update.residual_scale};
   product.weights.bias = nullptr;
   product.out = partial();
   project(product);
-  all_reduce_partials();
+  if (norm != nullptr) update.out = sums_.as<float>();
+  all_reduce_partials(update.out);
   multiply_a(rows, acts);
   const auto all = ranks_->begin_exchange(lora_values_.as<void>(), stream_);
   update.world_size = world_size();
@@ -105,11 +112,7 @@ void CudaBackend::updated_residual(const LoraRows& rows, GemmArgs product, const
     update.t[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
   launch_lora_update(update, stream_);
   ranks_->end_exchange(stream_);
-  // The next norm adds the partial sums, which are part of the hidden states now.
-  check(cudaMemsetAsync(partial(), 0, static_cast<size_t>(step_.num_tokens * model_.hidden_size) * sizeof(float),
-                        stream_),
-        "the partial sums");
-  pending_ = {};
+  if (norm != nullptr) pending_ = PendingSum{nullptr, false, norm, model_.residual_scale, update.out, 1};
 }
 
 void CudaBackend::updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm) {

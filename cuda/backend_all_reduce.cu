@@ -4,29 +4,34 @@
 
 namespace capstan::cuda {
 
-// The parts of this rank's last product.
-AddPartialsArgs CudaBackend::parts_args() const {
+AddPartialsArgs CudaBackend::sum_args() const {
   AddPartialsArgs args;
   args.hidden = hidden_.as<float>();
-  args.world_size = pending_.parts;
-  args.bias = pending_.bias;
+  args.bias = pending_->bias;
   args.num_tokens = step_.num_tokens;
   args.hidden_size = model_.hidden_size;
-  for (int part = 0; part < pending_.parts; ++part)
-    args.partials[part] = parts_.as<float>() + part * step_.num_tokens * model_.hidden_size;
+  args.replaces = pending_->replaces;
+  args.norm = pending_->norm;
+  args.eps = model_.rms_norm_eps;
+  args.scale = pending_->scale;
+  return args;
+}
+
+AddPartialsArgs CudaBackend::local_sum_args() const {
+  AddPartialsArgs args = sum_args();
+  args.world_size = pending_->parts;
+  for (int part = 0; part < pending_->parts; ++part)
+    args.partials[part] = pending_->local + part * step_.num_tokens * model_.hidden_size;
   return args;
 }
 
 // Tokens [begin, end) of all ranks' partial sums. `all` holds each rank's hidden_ buffer.
 AddPartialsArgs CudaBackend::partials_args(std::span<void* const> all, int begin, int end) const {
   const int64_t skipped = begin * model_.hidden_size;
-  AddPartialsArgs args;
-  args.hidden = hidden_.as<float>() + skipped;
+  AddPartialsArgs args = sum_args();
+  args.hidden += skipped;
   args.world_size = static_cast<int>(all.size());
-  args.bias = pending_.bias;
   args.num_tokens = end - begin;
-  args.hidden_size = model_.hidden_size;
-  args.replaces = pending_.replaces;
   for (int rank = 0; rank < args.world_size; ++rank)
     args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + partial_offset() + skipped;
   return args;
@@ -39,12 +44,17 @@ AddPartialsArgs CudaBackend::nccl_sum_args() const {
   return partials_args({&mine, 1}, 0, step_.num_tokens);
 }
 
-void CudaBackend::all_reduce_partials() {
+// Adds the pending sum to `hidden` (num_tokens, hidden_size), or stores it there if it replaces.
+void CudaBackend::all_reduce_partials(float* hidden) {
   CAPSTAN_CHECK(all_reduce_method_ != AllReduceMethod::kTwoShot);
-  if (all_reduce_method_ == AllReduceMethod::kNccl) return launch_add_partials(nccl_sum_args(), stream_);
+  const auto add = [&](AddPartialsArgs args) {
+    args.hidden = hidden;
+    pending_.reset();
+    launch_add_partials(args, stream_);
+  };
+  if (all_reduce_method_ == AllReduceMethod::kNccl) return add(nccl_sum_args());
   const auto all = ranks_->begin_exchange(hidden_.as<void>(), stream_);
-  launch_add_partials(partials_args(std::span(all).first(static_cast<size_t>(world_size())), 0, step_.num_tokens),
-                      stream_);
+  add(partials_args(std::span(all).first(static_cast<size_t>(world_size())), 0, step_.num_tokens));
   ranks_->end_exchange(stream_);
 }
 
@@ -53,15 +63,16 @@ void CudaBackend::all_reduce_partials() {
 void CudaBackend::all_reduce_and_norm(const NormArgs& norm) {
   AddNormArgs args;
   args.norm = norm;
-  if (world_size() == 1) {
-    args.sum = parts_args();
+  if (pending_->local != nullptr) {
+    args.sum = local_sum_args();
     args.owners[0] = args.sum.hidden;
     args.tokens_per_owner = step_.num_tokens;
-    if (norm.rows == nullptr) pending_ = {};
+    if (norm.rows == nullptr) pending_.reset();
     return launch_add_norm(args, stream_);
   }
   if (all_reduce_method_ == AllReduceMethod::kNccl && norm.rows == nullptr) {
     args.sum = nccl_sum_args();
+    pending_.reset();
     return launch_add_norm(args, stream_);
   }
   const bool is_two_shot = all_reduce_method_ == AllReduceMethod::kTwoShot;
@@ -78,6 +89,7 @@ void CudaBackend::all_reduce_and_norm(const NormArgs& norm) {
     args.owners[rank] = is_two_shot ? static_cast<const float*>(all[static_cast<size_t>(rank)]) : hidden_.as<float>();
   if (begin < end) launch_add_norm(args, stream_);
   ranks_->end_exchange(stream_);
+  if (norm.rows == nullptr) pending_.reset();
   if (is_share) all_gather_acts(norm);
 }
 

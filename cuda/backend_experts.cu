@@ -121,7 +121,7 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     const int num_tokens = step_.num_tokens;
     const bool has_shared = moe.shared_intermediate_size > 0;
     NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, num_tokens);
-    if (world_size() > 1 || pending_.parts > 0 || has_shared) norm_alone(norm);
+    if (pending_ || has_shared) norm_alone(norm);
 
     RouterArgs router;
     router.moe = moe;
@@ -166,8 +166,10 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     // Each rank adds the results of all ranks for its share of the tokens. The next norm adds the shares.
     ExpertSumArgs sum;
     const bool is_alone = world_size() == 1;
-    sum.hidden = is_alone ? hidden_.as<float>() : partial();
-    sum.replaces = !is_alone;
+    const float* const out_norm = device_vector(weights.mlp_out_norm);
+    sum.replaces = !is_alone || out_norm != nullptr;
+    sum.hidden = sum.replaces ? partial() : hidden_.as<float>();
+    sum.scale = model_.residual_scale;
     sum.first = is_alone ? 0 : share_begin(ranks_->rank());
     sum.end = is_alone ? num_tokens : share_begin(ranks_->rank() + 1);
     sum.shared_row = has_shared ? norm.num_rows : -1;
@@ -186,7 +188,9 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
       sum.results[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
     launch_expert_sum(sum, stream_);
     ranks_->end_exchange(stream_);
-    pending_ = {};
+    if (!sum.replaces) return;
+    pending_ = PendingSum{nullptr, false, out_norm, model_.residual_scale};
+    if (is_alone) pending_->local = sum.hidden, pending_->parts = 1;
   });
 }
 

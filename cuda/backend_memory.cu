@@ -41,22 +41,17 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (model.has_v_norm || std::ranges::any_of(model.layers, &DeviceLayer::reads_kv) ||
       std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }))
     return "norms of values, shared keys and values, and heads that differ between layers";
-  if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) return "scales of q by position";
   if (model.moe.has_separate_norms) return "norms of experts";
-  if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
+  if (norms.is_of_sum) return "norms of sums";
   if (!model.is_causal) return "encoders";
   if (model.pooling != Pooling::kNone) return "embeddings and scores";
-  if (model.norm_kind != NormKind::kRms) return "layer norms";
+  const bool has_norms_of_results = norms.attention_out || norms.mlp_out;
+  if (model.norm_kind != NormKind::kRms && (has_norms_of_results || model.moe.num_experts > 0))
+    return "layer norms of results or before experts";
+  if (model.moe.num_experts > 0 && !norms.mlp) return "experts without a norm before them";
   if (!model.has_gated_mlp) return "MLPs without gates";
-  if (model.is_parallel) return "MLPs beside attention";
   if (!model.embedding.is_plain()) return "embeddings of positions";
   if (model.activation > Activation::kClampedSwish) return "activations of this kind";
-  if (model.activation == Activation::kClampedSwish) return "clamped gated units";
-  if (model.has_sinks) return "attention sinks";
-  if (model.attention_soft_cap != 0 || model.logit_soft_cap != 0) return "soft caps";
-  if (model.qk_norm == QkNorm::kAllHeads || model.rotates_before_qk_norm) return "norms over all heads of q and k";
-  if (model.embedding_scale != 1 || model.residual_scale != 1 || model.logit_scale != 1)
-    return "scaled embeddings, residuals or logits";
   return nullptr;
 }
 
@@ -118,7 +113,11 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
                 kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   qkv_stride_ = q_size + 2 * kv_size + (model.has_output_gate ? q_size : 0);
-  hidden_ = device_floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
+  const bool has_norms_of_results = model.norms.attention_out || model.norms.mlp_out;
+  hidden_ =
+      device_floats(rows * model.hidden_size * (world_size() > 1 || has_norms_of_results ? 2 : 1), "the hidden states");
+  if (has_norms_of_results && world_size() > 1 && limits.max_lora_rank > 0)
+    sums_ = device_floats(rows * model.hidden_size, "the updated results");
   qkv_ = device_floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = device_floats(seqs * logits_stride(), "the logits");
@@ -146,6 +145,12 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     rope_floats += int64_t{model.max_model_len} * table.rotary_dim;
   }
   rope_ = device_floats(rope_floats, "the RoPE tables");
+  if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) {
+    query_scales_ = device_floats(std::ssize(model.rope_tables) * model.max_model_len, "the scales of queries");
+    check(cudaMemsetAsync(query_scales_.as<void>(), 0, query_scales_.bytes(), stream_), "the scales of queries");
+  }
+  if (model.qk_norm == QkNorm::kAllHeads)
+    squares_ = device_floats(rows * (model.num_heads + model.num_kv_heads), "the squares of heads");
   // Warm-up steps run before the tables are known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE tables");
   scratch_ = device_floats(attention_scratch_floats(max_attention_splits(model, limits), layout_),
@@ -210,6 +215,12 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
         check(cudaMemcpyAsync(rope_.as<float>() + rope_offsets_[i], table.values.data(),
                               table.values.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
               "the RoPE tables");
+      CAPSTAN_CHECK(std::ssize(table.query_scales) <= allocated_len);
+      if (!table.query_scales.empty())
+        check(cudaMemcpyAsync(query_scales_.as<float>() + static_cast<int64_t>(i) * allocated_len,
+                              table.query_scales.data(), table.query_scales.size() * sizeof(float),
+                              cudaMemcpyHostToDevice, stream_),
+              "the scales of queries");
     }
     graphs_.clear();
     can_capture_ = features_.graphs;

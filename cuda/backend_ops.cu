@@ -17,10 +17,12 @@ void CudaBackend::embed(const Matrix& table) {
     args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);
     args.num_tokens = step_.num_tokens;
     args.hidden_size = model_.hidden_size;
+    args.scale = model_.embedding_scale;
     args.hidden = world_size() > 1 ? partial() : hidden_.as<float>();
     launch_embed(args, stream_);
     if (reads_rank_0_ids_) ranks_->end_exchange(stream_);
-    pending_ = {nullptr, true};
+    pending_.reset();
+    if (world_size() > 1) pending_ = PendingSum{nullptr, true};
   });
 }
 
@@ -32,6 +34,7 @@ NormArgs CudaBackend::norm_args(const float* weight, const int32_t* rows, int nu
   args.num_rows = num_rows;
   args.hidden_size = model_.hidden_size;
   args.weight = weight;
+  if (weight != nullptr && model_.norm_kind == NormKind::kLayer) args.bias = weight + model_.hidden_size;
   args.eps = model_.rms_norm_eps;
   args.split = norm_acts_.split;
   args.is_row_major = is_row_major(num_rows);
@@ -61,16 +64,20 @@ GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
-  // The fused epilogues do not handle output gates.
-  const bool can_fuse_heads = heads != nullptr && !model_.has_output_gate;
+  // The fused epilogues handle neither output gates nor norms over all heads.
+  const bool can_fuse_heads = heads != nullptr && !model_.has_output_gate && model_.qk_norm != QkNorm::kAllHeads;
   if (can_fuse_heads && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
-  if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
-    if (is_gemv(fused) && world_size() > 1) {
-      all_reduce_partials();
+  if (norm != nullptr && pending_) {
+    if (is_gemv(fused) && norm->bias == nullptr && pending_->local == nullptr && pending_->norm == nullptr) {
+      all_reduce_partials(hidden_.as<float>());
     } else {
       all_reduce_and_norm(*norm);
       norm = nullptr;
     }
+  }
+  if (norm != nullptr && norm->bias != nullptr) {
+    launch_norm(*norm, stream_);
+    norm = nullptr;
   }
   if (is_gemv(fused)) {
     if (norm != nullptr)
@@ -80,7 +87,7 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
     fused.rows_done = rows_done_.as<int32_t>();
     fused.max_blocks = 2 * resources_.multiprocessors;
     launch_gemv(fused, stream_);
-    if (heads != nullptr && !fused.has_heads) launch_qkv(*heads, stream_);
+    if (heads != nullptr && !fused.has_heads) finish_heads(*heads);
     return;
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
@@ -98,7 +105,19 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
     launch_gemm_wgmma(product, resources_.multiprocessors, stream_);
   else
     launch_gemm(product, resources_, stream_);
-  if (heads != nullptr) launch_qkv(*heads, stream_);
+  if (heads != nullptr) finish_heads(*heads);
+}
+
+void CudaBackend::finish_heads(QkvArgs heads) {
+  if (model_.qk_norm != QkNorm::kAllHeads) return launch_qkv(heads, stream_);
+  launch_head_squares(heads, squares_.as<float>(), stream_);
+  const auto all = ranks_->begin_exchange(squares_.as<void>(), stream_);
+  heads.world_size = world_size();
+  heads.total_kv_heads = model_.total_kv_heads;
+  for (int rank = 0; rank < world_size(); ++rank)
+    heads.squares[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
+  launch_qkv(heads, stream_);
+  ranks_->end_exchange(stream_);
 }
 
 void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
@@ -117,9 +136,12 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.q_norm = device_vector(weights.q_norm);
     heads.k_norm = device_vector(weights.k_norm);
     heads.eps = model_.rms_norm_eps;
+    heads.rotates_before_norm = model_.rotates_before_qk_norm;
     if (const int rope = model_.layer(layer).rope; rope >= 0) {
       heads.rope = rope_.as<float>() + rope_offsets_[static_cast<size_t>(rope)];
       heads.rotary_dim = model_.rope_tables[static_cast<size_t>(rope)].rotary_dim;
+      if (model_.rope_tables[static_cast<size_t>(rope)].has_query_scales)
+        heads.query_scales = query_scales_.as<float>() + int64_t{rope} * model_.max_model_len;
     }
     heads.positions = step_.positions;
     heads.slots = step_.slots;
@@ -134,8 +156,8 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
   });
 }
 
-void CudaBackend::attention(int layer, const LayerWeights&) {
-  enqueue([this, layer] {
+void CudaBackend::attention(int layer, const LayerWeights& weights) {
+  enqueue([this, layer, &weights] {
     AttentionArgs args;
     args.type = type();
     args.q = q_.as<uint16_t>();
@@ -148,6 +170,8 @@ void CudaBackend::attention(int layer, const LayerWeights&) {
     args.max_blocks_per_seq = step_.max_blocks_per_seq;
     args.window = model_.window(layer);
     args.scale = model_.attention_scale;
+    args.soft_cap = model_.attention_soft_cap;
+    args.sinks = device_vector(weights.sinks);
     args.split = attention_acts_.split;
     args.is_row_major = is_row_major(step_.num_tokens);
     args.acts = attention_acts_.data(args.is_row_major);
@@ -169,39 +193,52 @@ void CudaBackend::attention(int layer, const LayerWeights&) {
   });
 }
 
-void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter) {
-  enqueue([this, &weights, &acts, adapter] {
+// `norm` is that of the result, or null.
+void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter,
+                                        const float* norm) {
+  enqueue([this, &weights, &acts, adapter, norm] {
+    // With the MLP beside attention, the result of attention may wait too.
+    if (pending_ && pending_->local != nullptr) {
+      launch_add_partials(local_sum_args(), stream_);
+      pending_.reset();
+    } else if (pending_) {
+      all_reduce_partials(hidden_.as<float>());
+    }
     GemmArgs product = gemm_args(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
     product.tile_flags = features_.k_splits ? tile_flags_.as<int32_t>() : nullptr;
     const LoraRows rows = adapters_.rows_of(layer_, adapter);
-    if (rows.num_rows > 0) return updated_residual(rows, product, weights, acts);
-    const float* bias = product.weights.bias;
+    if (rows.num_rows > 0) return updated_residual(rows, product, weights, acts, norm);
+    PendingSum sum{product.weights.bias, false, norm, model_.residual_scale};
     GemvArgs alone;
     alone.product = product;
     if (features_.k_splits && product.num_tokens <= kSkinnyTokens && !is_gemv(alone)) {
       product.output = GemmOutput::kParts;
       product.out = parts_.as<float>();
       launch_gemm(product, resources_, stream_);
-      pending_ = {bias, false, product.weights.split.parts};
+      sum.local = product.out;
+      sum.parts = product.weights.split.parts;
       if (world_size() > 1) {
-        AddPartialsArgs sum = parts_args();
-        sum.hidden = partial();
-        sum.bias = nullptr;
-        sum.replaces = true;
-        launch_add_partials(sum, stream_);
+        pending_ = PendingSum{nullptr, true, nullptr, 1, sum.local, sum.parts};
+        AddPartialsArgs parts = local_sum_args();
+        parts.hidden = partial();
+        launch_add_partials(parts, stream_);
+        sum.local = nullptr;
       }
+      pending_ = sum;
       return;
     }
-    if (world_size() == 1) {
+    if (world_size() == 1 && norm == nullptr) {
       product.output = GemmOutput::kResidual;
       product.out = hidden_.as<float>();
+      product.residual_scale = model_.residual_scale;
       return project(product);
     }
     product.weights.bias = nullptr;
     product.out = partial();
     project(product);
-    pending_ = {bias, false};
+    if (world_size() == 1) sum.local = product.out, sum.parts = 1;
+    pending_ = sum;
   });
 }
 

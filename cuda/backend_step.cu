@@ -41,8 +41,10 @@ void CudaBackend::begin_step(const StepInput& step) {
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
     all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
                                                   ranks_->has_nccl() && mode_ == StepMode::kEager, features_.one_shot);
-    // Every rank's router reads all hidden states, and updates change them.
-    if ((model_.moe.num_experts > 0 || !adapters_.is_empty()) && all_reduce_method_ == AllReduceMethod::kTwoShot)
+    // Every rank's router reads all hidden states, as the norm of an MLP beside attention does, and updates change
+    // them.
+    if ((model_.moe.num_experts > 0 || model_.is_parallel || !adapters_.is_empty()) &&
+        all_reduce_method_ == AllReduceMethod::kTwoShot)
       all_reduce_method_ = AllReduceMethod::kOneShot;
   });
 }
@@ -118,13 +120,24 @@ void CudaBackend::limit_run_ahead() {
 // Computes the logits of `rows`, which lie in device memory.
 void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
   const NormArgs norm = norm_args(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
-  if (world_size() > 1) all_reduce_and_norm(norm);
+  const bool is_summed = world_size() > 1 && pending_.has_value();
+  if (is_summed) all_reduce_and_norm(norm);
   // Every rank writes its columns of rank 0's array. Rank 0 reads it after the exchange.
   float* logits = static_cast<float*>(ranks_->begin_exchange(logits_.as<void>(), stream_)[0]);
   GemmArgs product = gemm_args(head, norm_acts_, num_rows);
   product.out = logits + model_.vocab_begin;
   product.out_stride = logits_stride();
-  project(product, world_size() > 1 ? nullptr : &norm);
+  project(product, is_summed ? nullptr : &norm);
+  if (model_.logit_scale != 1 || model_.logit_soft_cap != 0) {
+    LogitsArgs args;
+    args.logits = product.out;
+    args.num_rows = num_rows;
+    args.num_ids = model_.vocab_end - model_.vocab_begin;
+    args.stride = product.out_stride;
+    args.scale = model_.logit_scale;
+    args.soft_cap = model_.logit_soft_cap;
+    launch_logits(args, stream_);
+  }
   ranks_->end_exchange(stream_);
 }
 

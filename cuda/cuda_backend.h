@@ -54,6 +54,8 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override;
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override;
+  std::unique_ptr<Vector> load_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                          const LoadProgress& progress) override;
   std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override;
   std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const override;
 
@@ -74,12 +76,12 @@ class CudaBackend final : public Backend {
   void recurrent(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
     row_parallel_residual(*weights.o_proj, weights.recurrent.in_proj ? recurrent_.acts : attention_acts_,
-                          &LayerAdapter::o_proj);
+                          &LayerAdapter::o_proj, device_vector(weights.attention_out_norm));
   }
   void norm_gate_up(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.down_proj, mlp_acts_, &LayerAdapter::down_proj);
+    row_parallel_residual(*weights.down_proj, mlp_acts_, &LayerAdapter::down_proj, device_vector(weights.mlp_out_norm));
   }
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
@@ -121,12 +123,15 @@ class CudaBackend final : public Backend {
   // or run. In replay mode an existing graph replaces the ops.
   enum class StepMode : uint8_t { kEager, kDeferred, kReplay };
 
-  // Partial sums of the hidden states that no kernel has added yet: those of the ranks, or the parts of this rank's
-  // last product. The kernel of the next norm adds them.
+  // Partial sums that no kernel has added to the hidden states yet. The kernel of the next norm adds them, as
+  // AddPartialsArgs says.
   struct PendingSum {
     const float* bias = nullptr;
-    bool replaces = false;  // the sum replaces the hidden states, instead of being added to them
-    int parts = 0;          // of the product; 0: the partial sums are those of the ranks
+    bool replaces = false;
+    const float* norm = nullptr;
+    float scale = 1;
+    const float* local = nullptr;  // (parts, tokens, hidden_size) of this rank; null: the partial() of all ranks
+    int parts = 0;
   };
 
   struct Memory {
@@ -175,7 +180,7 @@ class CudaBackend final : public Backend {
   NormArgs norm_args(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
-  void row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter);
+  void row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm);
 
   void allocate_adapters(int64_t num_tokens, int64_t gate_up_rows);
   void norm_alone(const NormArgs& norm);
@@ -183,19 +188,22 @@ class CudaBackend final : public Backend {
   LoraUpdateArgs update_args(const LoraRows& rows, const Matrix& matrix, float* out, int64_t out_stride) const;
   void updated_qkv(const LoraRows& rows, const GemmArgs& product, const Matrix& weights, const NormArgs& norm,
                    const QkvArgs& heads);
-  void updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts);
+  void updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts,
+                        const float* norm);
   void updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm);
 
+  void finish_heads(QkvArgs heads);
   void gate_attention();
 
   const ExpertArrays& arrays_of(const MoeWeights& moe);
   void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
   void multiply_shared_expert(const ExpertWeights& shared, int64_t first_row);
 
-  void all_reduce_partials();
+  void all_reduce_partials(float* hidden);
   void all_reduce_and_norm(const NormArgs& norm);
   void all_gather_acts(const NormArgs& norm);
-  AddPartialsArgs parts_args() const;
+  AddPartialsArgs sum_args() const;
+  AddPartialsArgs local_sum_args() const;
   AddPartialsArgs partials_args(std::span<void* const> all, int begin, int end) const;
   AddPartialsArgs nccl_sum_args() const;
 
@@ -217,7 +225,7 @@ class CudaBackend final : public Backend {
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
   int64_t layer_bytes() const { return limits_.num_blocks[0] * layout_.block_bytes(); }
   void* cache_of(int layer) const { return kv_.as<char>() + model_.layer(layer).kv_layer * layer_bytes(); }
-  // (max_num_tokens, hidden_size) this rank's partial sums.
+  // (max_num_tokens, hidden_size) this rank's partial sums. With several ranks, or norms of results.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }
   int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
   // Rows begin at multiples of 16 bytes, so that every row is read and summed in the same order.
@@ -240,16 +248,19 @@ class CudaBackend final : public Backend {
   int64_t qkv_stride_ = 0;
 
   DeviceBuffer kv_;      // (attention layers, num_blocks) of layout_
-  DeviceBuffer hidden_;  // (max_num_tokens, hidden_size); followed by `partial()` with several ranks
+  DeviceBuffer hidden_;  // (max_num_tokens, hidden_size), followed by partial()
+  DeviceBuffer sums_;    // (max_num_tokens, hidden_size) over the ranks, for norms of updated results
   DeviceBuffer qkv_;     // (max_num_tokens, qkv_stride)
   DeviceBuffer q_;       // (max_num_tokens, num_heads, k_dim)
   DeviceBuffer rope_;    // per table (max_model_len, 2, rotary_dim / 2)
   std::vector<int64_t> rope_offsets_;
-  DeviceBuffer logits_;      // (max_num_seqs, logits_stride); rank 0's holds the columns of all ranks
-  DeviceBuffer scratch_;     // of attention
-  DeviceBuffer rows_done_;   // (heads of q, k and v) zeros between products
-  DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
-  DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
+  DeviceBuffer query_scales_;  // per table (max_model_len)
+  DeviceBuffer squares_;       // (max_num_tokens, heads of q and k) for norms over all heads
+  DeviceBuffer logits_;        // (max_num_seqs, logits_stride); rank 0's holds the columns of all ranks
+  DeviceBuffer scratch_;       // of attention
+  DeviceBuffer rows_done_;     // (heads of q, k and v) zeros between products
+  DeviceBuffer tile_flags_;    // of row-parallel products by wgmma, zeros between products
+  DeviceBuffer parts_;         // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
   Acts norm_acts_, attention_acts_, mlp_acts_;
   StepAdapters adapters_;
   DeviceBuffer lora_values_;  // (max_num_tokens, max_lora_values)
@@ -267,7 +278,7 @@ class CudaBackend final : public Backend {
   DeviceStep step_;
   bool reads_rank_0_ids_ = false;  // the step embeds ids that the previous step sampled, which lie on rank 0
   AllReduceMethod all_reduce_method_ = AllReduceMethod::kOneShot;
-  PendingSum pending_;
+  std::optional<PendingSum> pending_;
   int num_logit_rows_ = 0;
 
   bool is_serving_ = false;

@@ -61,11 +61,12 @@ struct ExpertGemmArgs {
 };
 void launch_expert_gemm(const ExpertGemmArgs& args, const DeviceResources& resources, cudaStream_t stream);
 
-// hidden += Σ weight · (result of the expert + its bias) + shared weight · (result of the shared expert + its bias).
-// Each result is the sum over the ranks, as a binary tree.
+// hidden += scale · (Σ weight · (result of the expert + its bias) + shared weight · (result of the shared expert + its
+// bias)). Each result is the sum over the ranks, as a binary tree.
 struct ExpertSumArgs {
-  float* hidden = nullptr;       // (num_tokens, hidden_size)
-  bool replaces = false;         // hidden = instead of hidden +=
+  float* hidden = nullptr;  // (num_tokens, hidden_size)
+  bool replaces = false;    // hidden = the sum, without the scale
+  float scale = 1;
   int first = 0, end = 0;        // the tokens to sum; with `replaces` the others become zeros
   const float* results[8] = {};  // by rank: (rows, hidden_size)
   int64_t shared_row = -1;       // the first of num_tokens rows of the shared expert; -1: there is none

@@ -38,8 +38,8 @@ bool supports_pdl();
 // The id of a row that only pads a batch.
 constexpr int32_t kNoToken = -2147483647 - 1;
 
-// hidden (num_tokens, hidden_size) = rows of the table, or zeros for ids of another rank's shard. A negative id refers
-// to drawn_ids[-1 - id] (StepInput), or is kNoToken.
+// hidden (num_tokens, hidden_size) = scale · rows of the table, or zeros for ids of another rank's shard. A negative id
+// refers to drawn_ids[-1 - id] (StepInput), or is kNoToken.
 struct EmbedArgs {
   FloatType type = FloatType::kBf16;
   DeviceMatrix table;
@@ -48,18 +48,21 @@ struct EmbedArgs {
   const int32_t* drawn_ids = nullptr;
   int num_tokens = 0;
   int64_t hidden_size = 0;
+  float scale = 1;
   float* hidden = nullptr;
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
-// acts (num_rows, K) = rms_norm of the given rows of hidden, in operand layout or row-major.
+// acts (num_rows, K) = norm of the given rows of hidden, in operand layout or row-major. An RMS norm has no bias, a
+// layer norm has one. Without a weight acts are the rows as they are.
 struct NormArgs {
   FloatType type = FloatType::kBf16;
   const float* hidden = nullptr;  // (…, hidden_size)
   const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order. Nothing is written for -1 (launch_norm)
   int num_rows = 0;
   int64_t hidden_size = 0;
-  const float* weight = nullptr;  // (hidden_size)
+  const float* weight = nullptr;  // (hidden_size) or null
+  const float* bias = nullptr;    // (hidden_size) or null
   float eps = 0;
   DepthSplit split;
   uint16_t* acts = nullptr;
@@ -71,7 +74,7 @@ void launch_norm(const NormArgs& args, cudaStream_t stream);
 // acts (num_tokens, K) · weightsᵀ + bias.
 enum class GemmOutput : uint8_t {
   kStore,     // out[token][row] = value
-  kResidual,  // out[token][row] += value
+  kResidual,  // out[token][row] += residual_scale · value
   kParts,     // out[part][token][row] = partial sum, without bias; launch_gemm only
   // gated[token][row / 2] = activation(gate) * up, in operand layout. Rows alternate: 8 gates, 8 ups, ….
   kGated,
@@ -87,6 +90,7 @@ struct GemmArgs {
   int num_tokens = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
+  float residual_scale = 1;
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
@@ -114,7 +118,8 @@ bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t pa
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width = 0);
 bool supports_gemm_wgmma();  // on the current device
 
-// hidden += (sum of the partials, as a binary tree over ranks) + bias.
+// hidden += scale · rms_norm((sum of the partials, as a binary tree over ranks) + bias). Only launch_add_norm has a
+// norm.
 struct AddPartialsArgs {
   float* hidden = nullptr;
   const float* partials[8] = {};
@@ -122,7 +127,10 @@ struct AddPartialsArgs {
   const float* bias = nullptr;
   int num_tokens = 0;
   int64_t hidden_size = 0;
-  bool replaces = false;  // hidden = instead of hidden +=
+  bool replaces = false;        // hidden = the sum, without norm and scale
+  const float* norm = nullptr;  // (hidden_size); null = no norm
+  float eps = 0;                // of the norm
+  float scale = 1;
 };
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
 
@@ -146,10 +154,16 @@ struct QkvArgs {
   int64_t qkv_stride = 0;
   int num_tokens = 0;
   int num_heads = 0;
-  const float* q_norm = nullptr;  // (head_dim) or null
-  const float* k_norm = nullptr;
+  const float* q_norm = nullptr;  // (head_dim), (num_heads, head_dim) of norms over all heads, or null
+  const float* k_norm = nullptr;  // the same of the KV heads
   float eps = 0;
-  const float* rope = nullptr;  // (max_model_len, 2, rotary_dim / 2)
+  bool rotates_before_norm = false;
+  // Of norms over all heads of all ranks: what launch_head_squares has written, by rank. Otherwise null.
+  const float* squares[8] = {};
+  int world_size = 1;
+  int total_kv_heads = 0;
+  const float* query_scales = nullptr;  // (max_model_len) factors of q, or null
+  const float* rope = nullptr;          // (max_model_len, 2, rotary_dim / 2)
   int rotary_dim = 0;
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
@@ -159,8 +173,11 @@ struct QkvArgs {
   bool uses_pdl = false;
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
+// squares (num_tokens, num_heads + num_kv_heads) = the sums of squares of the heads of q and k, of a complete product.
+void launch_head_squares(const QkvArgs& args, float* squares, cudaStream_t stream);
 
-// launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits.
+// launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits. Neither for layer norms nor
+// for norms over all heads.
 constexpr int kGemvTokens = 4;
 struct GemvArgs {
   GemmArgs product;
@@ -195,6 +212,8 @@ struct AttentionArgs {
   int max_blocks_per_seq = 0;
   int window = 0;  // 0 = all positions
   float scale = 0;
+  float soft_cap = 0;             // c: scores become c · tanh(score / c); 0 = none
+  const float* sinks = nullptr;   // (num_heads) logits of a key without value, or null
   int num_chunks = 1;             // chunks of kChunk keys that blocks share; 1: every block has all chunks
   bool is_warp_per_tile = false;  // a warp has a tile of rows, instead of a block
   float* scratch = nullptr;       // (attention_scratch_floats), with num_chunks > 1
@@ -210,6 +229,16 @@ int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout);
 // num_chunks is ignored. The order of sums differs from launch_attention's.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
 bool supports_attention_wgmma();  // on the current device
+
+// logits = soft cap of scale · logits, where a cap c makes x to c · tanh(x / c).
+struct LogitsArgs {
+  float* logits = nullptr;  // (num_rows, stride); the first num_ids of a row are changed
+  int num_rows = 0;
+  int64_t num_ids = 0, stride = 0;
+  float scale = 1;
+  float soft_cap = 0;  // 0 = none
+};
+void launch_logits(const LogitsArgs& args, cudaStream_t stream);
 
 // One row to sample: a SampleRow (backend.h) whose lists are ranges of `words`.
 struct SampleItem {

@@ -42,8 +42,8 @@ struct LoraValuesArgs {
 void launch_lora_values(const LoraValuesArgs& args, cudaStream_t stream);
 constexpr int64_t kMaxLoraInputs = static_cast<int64_t>(kMinSharedBytes / sizeof(uint16_t));
 
-// out[token - first_token] += B · scale · (sum of t over the ranks, as a binary tree), for tokens from first_token up
-// to end_token.
+// out[token - first_token] += residual_scale · B · scale · (sum of t over the ranks, as a binary tree), for tokens from
+// first_token up to end_token.
 struct LoraUpdateArgs {
   FloatType type = FloatType::kBf16;
   LoraRows rows;
@@ -53,6 +53,7 @@ struct LoraUpdateArgs {
   int first_token = 0, end_token = 0;
   float* out = nullptr;  // (end_token - first_token, out_stride)
   int64_t out_stride = 0;
+  float residual_scale = 1;
   int64_t num_features = 0;  // rows of the matrix
 };
 void launch_lora_update(const LoraUpdateArgs& args, cudaStream_t stream);

@@ -229,6 +229,21 @@ std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset
   return vector;
 }
 
+std::unique_ptr<CudaVector> upload_layer_norm(const TensorSlice& weight, const TensorSlice* bias, cudaStream_t stream,
+                                              const LoadProgress& progress) {
+  std::vector<float> values = read_floats(weight);
+  const auto size = static_cast<int64_t>(values.size());
+  const std::vector<float> added = bias == nullptr ? std::vector<float>(values.size()) : read_floats(*bias);
+  values.insert(values.end(), added.begin(), added.end());
+  auto vector = upload_values(values, "a norm", stream);
+  vector->size = size;
+  if (progress) {
+    progress(file_bytes(*weight.tensor, size));
+    if (bias != nullptr) progress(file_bytes(*bias->tensor, size));
+  }
+  return vector;
+}
+
 std::unique_ptr<CudaVector> upload_convolution(const MatrixSource& source, cudaStream_t stream,
                                                const LoadProgress& progress) {
   return upload_values(read_taps(source, progress), "a convolution", stream);

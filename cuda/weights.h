@@ -52,6 +52,9 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const Uplo
                                           const LoadProgress& progress);
 std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset, cudaStream_t stream,
                                           const LoadProgress& progress);
+// The weight of a layer norm and its bias, which is 0 unless it is given.
+std::unique_ptr<CudaVector> upload_layer_norm(const TensorSlice& weight, const TensorSlice* bias, cudaStream_t stream,
+                                              const LoadProgress& progress);
 // Uploads the values of read_taps.
 std::unique_ptr<CudaVector> upload_convolution(const MatrixSource& source, cudaStream_t stream,
                                                const LoadProgress& progress);

@@ -117,7 +117,15 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   };
   load_values(0, 0);
 
-  const float scale = args.scale * kLog2E;
+  const float scale = factor_of_scores(args);
+  if (args.soft_cap > 0) {
+    const float factor = factor_of_tanh(args);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[j][i] = tanh_approx(scores[j][i] * factor);
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = kMinusInfinity;
@@ -274,7 +282,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (!rows.is_real[r]) continue;
-    const float scale = 1.0f / total.sum[r];
+    const float scale = 1.0f / sum_with_sink(args, rows.head[r], total.max[r], total.sum[r]);
     float* const row = is_split ? scratch_of(args, kv_head, static_cast<int>(blockIdx.z), lane / 4 + r * 8) : nullptr;
     if (is_split && warp == 0 && t == 0) *reinterpret_cast<float2*>(row) = {total.max[r], total.sum[r]};
 #pragma unroll
@@ -328,11 +336,11 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
           out[d] = is_first ? behind[d] : is_there ? merge(out[d], behind[d]) : out[d];
       }
     }
-    const float scale = 1.0f / sum;
+    const int head = kv_head * group + row % group;
+    const float scale = 1.0f / sum_with_sink(args, head, max, sum);
 #pragma unroll
     for (int d = 0; d < 4; d += 2)
-      store_outputs<T>(args, begin + row / group, kv_head * group + row % group, dim + d, out[d] * scale,
-                       out[d + 1] * scale);
+      store_outputs<T>(args, begin + row / group, head, dim + d, out[d] * scale, out[d + 1] * scale);
   }
 }
 
@@ -362,7 +370,7 @@ __global__ void __launch_bounds__(kTileWarps<D>* kWarpSize, 1) attention_per_war
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (!range.rows.is_real[r]) continue;
-    const float scale = 1.0f / sums.sum[r];
+    const float scale = 1.0f / sum_with_sink(args, range.rows.head[r], sums.max[r], sums.sum[r]);
 #pragma unroll
     for (int i = 0; i < D * 4; ++i)
       store_outputs<T>(args, range.rows.token[r], range.rows.head[r], i * 8 + 2 * (lane % 4),
@@ -411,7 +419,7 @@ int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout) {
 
 void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 &&
-                args.layout.block_size % kTileKeys == 0 && args.layout.head_dim <= kMaxHeadDim);
+                args.layout.block_size % kTileKeys == 0 && args.layout.head_dim <= kMaxHeadDim && args.soft_cap >= 0);
   CAPSTAN_CHECK(args.num_chunks == 1 || (args.scratch != nullptr && !args.is_warp_per_tile));
   if (args.type == FloatType::kBf16)
     args.layout.is_fp8 ? launch_for<Bf16, true>(args, stream) : launch_for<Bf16, false>(args, stream);

@@ -6,6 +6,23 @@ namespace capstan::cuda {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
+// tanh(x), with an absolute error below 2^-21.
+__device__ __forceinline__ float tanh_approx(float x) {
+  return fmaf(-2.0f, rcp_approx(1.0f + ex2_approx(x * (2 * kLog2E))), 1.0f);
+}
+// With a soft cap, scores are multiplied by this factor and replaced by their tanh.
+__device__ __forceinline__ float factor_of_tanh(const AttentionArgs& args) {
+  return args.scale * rcp_approx(args.soft_cap);
+}
+// The factor of scores for ex2_approx, after tanh if there is a soft cap.
+__device__ __forceinline__ float factor_of_scores(const AttentionArgs& args) {
+  return (args.soft_cap > 0 ? args.soft_cap : args.scale) * kLog2E;
+}
+// The sum of a row's weights, with that of the head's sink. `max` is the largest score in base 2.
+__device__ __forceinline__ float sum_with_sink(const AttentionArgs& args, int head, float max, float sum) {
+  return args.sinks == nullptr ? sum : sum + ex2_approx(fmaf(args.sinks[head], kLog2E, -max));
+}
+
 // The lane's two rows of its warp's 16 rows. The tile has kCount rows.
 struct Rows {
   int token[2];  // index in the step; rows beyond the end of the sequence repeat its last row

@@ -161,13 +161,18 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Ro
 
 // Running softmax of the lane's two rows, without the weighted values.
 struct Softmax {
-  float max[2] = {kMinusInfinity, kMinusInfinity};  // of unscaled scores
+  float max[2] = {kMinusInfinity, kMinusInfinity};  // of unscaled scores, or of their tanh
   float sum[2] = {0, 0};                            // of the lane's columns only
   float factor[2];                                  // rescales the sums of earlier tiles
 
-  // Replaces the scores by weights. `scale` includes log2(e).
+  // Replaces the scores by weights. `scale` includes log2(e). With a soft cap `factor_of_tanh` is not 0.
   __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const Rows& rows, int first_key, int window,
-                                      float scale) {
+                                      float scale, float factor_of_tanh) {
+    if (factor_of_tanh != 0) {
+#pragma unroll
+      for (int i = 0; i < kTileKeys / 2; ++i)
+        scores[i] = tanh_approx(scores[i] * factor_of_tanh);
+    }
     const bool is_seen_by_all =
         first_key + kTileKeys - 1 <= rows.first_position && (window == 0 || first_key > rows.last_position - window);
     if (!is_seen_by_all) {
@@ -241,7 +246,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
             first_row = splits_dims(D) ? 0 : group * kGroupRows;
   const Rows rows =
       find_rows<kGroupRows>(args, {work.tile.seq, work.tile.first_row + first_row}, work.kv_head, warp_id() % 4);
-  const float scale = args.scale * kLog2E;
+  const float scale = factor_of_scores(args), to_tanh = args.soft_cap > 0 ? factor_of_tanh(args) : 0.0f;
   uint32_t q[D * 2][4], weights[4][4];
   float scores[kTileKeys / 2], out[kDims / 2];
   Softmax softmax;
@@ -288,7 +293,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     out[i] = 0;
   wgmma_wait_group<0>();
   warpgroup_fence_operand(scores);
-  softmax.add(scores, rows, work.first * kTileKeys, args.window, scale);
+  softmax.add(scores, rows, work.first * kTileKeys, args.window, scale, to_tanh);
   pack_weights();
   // The last tile of this warpgroup's rows. The other warpgroup may have one more tile, whose stage this one does not
   // wait for.
@@ -303,7 +308,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     multiply_values(place.slot);
     wgmma_wait_group<1>();
     warpgroup_fence_operand(scores);
-    softmax.add(scores, rows, tile * kTileKeys, args.window, scale);
+    softmax.add(scores, rows, tile * kTileKeys, args.window, scale, to_tanh);
     // NOTE: without this fence the compiler waits for the products first and computes the weights after them, instead
     // of overlapping both.
     warpgroup_fence_operand(scores);
@@ -328,6 +333,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     float sum = softmax.sum[r];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum = sum_with_sink(args, rows.head[r], softmax.max[r] * scale, sum);
     if (rows.is_real[r]) store_row<T, kDims>(args, rows.token[r], rows.head[r], first_dim, r, out, 1.0f / sum);
   }
 }
@@ -406,7 +412,8 @@ bool supports_attention_wgmma() {
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 &&
                 args.layout.block_size % kTileKeys == 0);
-  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.is_row_major && args.layout.head_dim <= kMaxHeadDim);
+  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.soft_cap >= 0 && args.is_row_major &&
+                args.layout.head_dim <= kMaxHeadDim);
   check(connect_spin_report(), "the report of waits");
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }

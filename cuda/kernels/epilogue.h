@@ -29,6 +29,12 @@ __device__ __forceinline__ float activate(Activation kind, float x) {
   return x;
 }
 
+__device__ __forceinline__ float gated_value(Activation kind, float gate, float up) {
+  if (kind != Activation::kClampedSwish) return activate(kind, gate) * up;
+  const float low = fminf(gate, 7.0f);
+  return low / (1.0f + expf(-1.702f * low)) * (fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f);
+}
+
 // Outputs per tile of 16 rows. A gated output takes two rows, the gate and the up.
 __device__ __forceinline__ int outputs_of_tile(const GemmArgs& args) {
   return args.output == GemmOutput::kGated ? kTileRows / 2 : kTileRows;
@@ -50,11 +56,11 @@ __device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile
     float up = tree_sum(at + up_distance, stride, parts);
     if (bias != nullptr) up += bias[row + kTileRows / 2];
     args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
-        to_bits<T>(activate(args.activation, value) * up);
+        to_bits<T>(gated_value(args.activation, value, up));
     return;
   }
   float* out = args.out + token * args.out_stride + row;
-  *out = args.output == GemmOutput::kResidual ? *out + value : value;
+  *out = args.output == GemmOutput::kResidual ? fmaf(value, args.residual_scale, *out) : value;
 }
 
 }  // namespace capstan::cuda

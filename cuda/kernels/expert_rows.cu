@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
       sum = fmaf(value, args.shared_weights == nullptr ? 1.0f : args.shared_weights[token], sum);
     }
     float* const to = args.hidden + token * size + k;
-    *to = args.replaces ? sum : *to + sum;
+    *to = args.replaces ? sum : fmaf(sum, args.scale, *to);
   }
 }
 

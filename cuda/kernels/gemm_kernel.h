@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, 
     for (int c = 0; c < 2; ++c) {
       const int token = first_token + n * kTileTokens + c;
       if (bias != nullptr) gates[c] += gate_bias, ups[c] += up_bias;
-      const uint16_t bits = to_bits<T>(activate(args.activation, gates[c]) * ups[c]);
+      const uint16_t bits = to_bits<T>(gated_value(args.activation, gates[c], ups[c]));
       if (token < args.num_tokens) args.gated[operand_index(token, place, padded)] = bits;
     }
   }
@@ -144,7 +144,7 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
       const int half = i / 2, c = i % 2, token = n * kTileTokens + c;
       float value = values[half][c];
       if (bias != nullptr) value += added[half];
-      if (is_residual) value = before[half][c] + value;
+      if (is_residual) value = fmaf(value, args.residual_scale, before[half][c]);
       if (has[half] && first_token + token < args.num_tokens) out[token * stride + half * 8] = value;
     }
   }

@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kThreads) lora_update_kernel(LoraUpdateArgs ar
 #pragma unroll 4
   for (int j = 0; j < range.count; ++j)
     sum = fmaf(to_float<T>(lora->b[j * lora->rows + feature]), t[range.first + j], sum);
-  args.out[(token - args.first_token) * args.out_stride + feature] += sum;
+  float& out = args.out[(token - args.first_token) * args.out_stride + feature];
+  out = fmaf(sum, args.residual_scale, out);
 }
 
 // One thread per output.
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(GateArgs args) {
   const float* const gate =
       args.from + token * args.stride + feature / (kTileRows / 2) * kTileRows + feature % (kTileRows / 2);
   args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
-      to_bits<T>(activate(args.activation, gate[0]) * gate[kTileRows / 2]);
+      to_bits<T>(gated_value(args.activation, gate[0], gate[kTileRows / 2]));
 }
 
 void check_rows(const LoraRows& rows, int t_stride) {

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) {
     const float value = is_mine ? weight_value<T>(args.table, row, k) : 0.0f;
     // The addition turns -0 into +0, as adding the other ranks' zeros would.
-    args.hidden[token * args.hidden_size + k] = value + 0.0f;
+    args.hidden[token * args.hidden_size + k] = fmaf(value, args.scale, 0.0f);
   }
 }
 
@@ -33,14 +33,20 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
   const int64_t row = blockIdx.x;
   if (args.rows != nullptr && args.rows[row] < 0) return;
   const float* from = args.hidden + (args.rows == nullptr ? row : args.rows[row]) * args.hidden_size;
-  float* squares = reinterpret_cast<float*>(shared_memory());
-  const float square = warp_sum(partial_sum_of_squares(from, args.hidden_size));
-  if (lane_id() == 0) squares[warp_id()] = square;
-  __syncthreads();
-  const float scale = norm_scale(squares, args.hidden_size, args.eps);
+  const RowNorm norm =
+      row_norm(from, args.hidden_size, args.eps, args.bias != nullptr, reinterpret_cast<float*>(shared_memory()));
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
     args.acts[act_index(args.is_row_major, row, args.split.place(k), args.split.padded())] =
-        to_bits<T>(from[k] * scale * args.weight[k]);
+        to_bits<T>(normed(args, norm, from[k], k));
+}
+
+// Grid: (blocks of ids, rows).
+__global__ void __launch_bounds__(kThreads) logits_kernel(LogitsArgs args) {
+  const int64_t id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (id >= args.num_ids) return;
+  float& logit = args.logits[blockIdx.y * args.stride + id];
+  const float value = logit * args.scale;
+  logit = args.soft_cap == 0 ? value : args.soft_cap * tanhf(value / args.soft_cap);
 }
 
 // One warp per (token, head), with the heads of q, then k, then v. Shared memory holds head_dim floats per warp.
@@ -65,6 +71,19 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
   finish_head<T>(args, token, head, row);
 }
 
+// One warp per (token, head of q or k).
+__global__ void __launch_bounds__(kThreads) head_squares_kernel(QkvArgs args, float* squares) {
+  const int num_heads = args.num_heads + args.layout.num_kv_heads, head_dim = args.layout.head_dim;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
+  if (item >= int64_t{args.num_tokens} * num_heads) return;
+  const float* const row = args.qkv + item / num_heads * args.qkv_stride + item % num_heads * head_dim;
+  float square = 0;
+  for (int d = lane_id(); d < head_dim; d += kWarpSize)
+    square = fmaf(row[d], row[d], square);
+  square = warp_sum(square);
+  if (lane_id() == 0) squares[item] = square;
+}
+
 }  // namespace
 
 void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
@@ -77,7 +96,15 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.split.parts * args.split.part_cols == args.hidden_size);
   launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>,
-             dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
+             dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kRowNormFloats * sizeof(float), stream, args);
+}
+
+void launch_logits(const LogitsArgs& args, cudaStream_t stream) {
+  CAPSTAN_CHECK(args.num_rows > 0 && args.num_rows < 65536 && args.num_ids > 0 && args.num_ids <= args.stride &&
+                args.logits != nullptr);
+  launch(logits_kernel,
+         dim3(static_cast<unsigned>((args.num_ids + kThreads - 1) / kThreads), static_cast<unsigned>(args.num_rows)),
+         dim3(kThreads), 0, stream, args);
 }
 
 void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
@@ -85,10 +112,19 @@ void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
                 (args.parts & (args.parts - 1)) == 0);
   CAPSTAN_CHECK(args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 &&
                 args.rotary_dim <= args.layout.head_dim);
+  CAPSTAN_CHECK(args.squares[0] == nullptr ||
+                (args.world_size >= 1 && args.world_size <= 8 && args.total_kv_heads > 0));
   const int64_t items = int64_t{args.num_tokens} * (args.num_heads + 2 * args.layout.num_kv_heads);
   launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>,
              dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
              sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
+}
+
+void launch_head_squares(const QkvArgs& args, float* squares, cudaStream_t stream) {
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.parts == 1 && args.bias == nullptr && squares != nullptr);
+  const int64_t items = int64_t{args.num_tokens} * (args.num_heads + args.layout.num_kv_heads);
+  launch(head_squares_kernel, dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads), 0, stream,
+         args, squares);
 }
 
 }  // namespace capstan::cuda

@@ -16,12 +16,69 @@ __device__ __forceinline__ float partial_sum_of_squares(const float* row, int64_
   return square;
 }
 
+// The mean and the factor of a row's norm. The mean of an RMS norm counts as 0.
+struct RowNorm {
+  float mean, scale;
+};
+
 // The factor of a row, from the warps' sums of squares.
 __device__ __forceinline__ float norm_scale(const float* warp_squares, int64_t size, float eps) {
   float sum = 0;
   for (int w = 0; w < kNormWarps; ++w)
     sum += warp_squares[w];
   return 1.0f / sqrtf(sum / static_cast<float>(size) + eps);
+}
+
+// The norm of a row of `size` values. All threads of the block call it. `sums` are kRowNormFloats that no other call
+// uses.
+constexpr int kRowNormFloats = 2 * kNormWarps;
+__device__ __forceinline__ RowNorm row_norm(const float* row, int64_t size, float eps, bool is_layer_norm,
+                                            float* sums) {
+  RowNorm norm{0, 1};
+  if (is_layer_norm) {
+    float sum = 0;
+    for (int64_t k = threadIdx.x; k < size; k += kNormThreads)
+      sum += row[k];
+    sum = warp_sum(sum);
+    if (lane_id() == 0) sums[kNormWarps + warp_id()] = sum;
+    __syncthreads();
+    float total = 0;
+    for (int w = 0; w < kNormWarps; ++w)
+      total += sums[kNormWarps + w];
+    norm.mean = total / static_cast<float>(size);
+  }
+  float square = 0;
+  for (int64_t k = threadIdx.x; k < size; k += kNormThreads) {
+    const float centred = row[k] - norm.mean;
+    square = fmaf(centred, centred, square);
+  }
+  square = warp_sum(square);
+  if (lane_id() == 0) sums[warp_id()] = square;
+  __syncthreads();
+  norm.scale = norm_scale(sums, size, eps);
+  return norm;
+}
+
+// Feature k of a normed row.
+__device__ __forceinline__ float normed(const NormArgs& args, const RowNorm& norm, float value, int64_t k) {
+  if (args.weight == nullptr) return value;
+  if (args.bias == nullptr) return value * norm.scale * args.weight[k];
+  return fmaf((value - norm.mean) * norm.scale, args.weight[k], args.bias[k]);
+}
+
+// 1 / RMS over all heads of q or k, which are added in order, so that the number of ranks changes no bit. More ranks
+// than KV heads hold copies of them.
+__device__ __forceinline__ float scale_of_all_heads(const QkvArgs& args, int64_t token, bool is_q) {
+  const int num_kv_heads = args.layout.num_kv_heads, per_rank = is_q ? args.num_heads : num_kv_heads,
+            total = is_q ? args.num_heads * args.world_size : args.total_kv_heads;
+  const int64_t first = token * (args.num_heads + num_kv_heads) + (is_q ? 0 : args.num_heads);
+  float sum = 0;
+#pragma unroll 4
+  for (int head = 0; head < total; ++head) {
+    const int rank = head * args.world_size / total, own = total >= args.world_size ? head % per_rank : 0;
+    sum += args.squares[rank][first + own];
+  }
+  return 1.0f / sqrtf(sum / static_cast<float>(total * args.layout.head_dim) + args.eps);
 }
 
 // One warp finishes a head of q, k or v, whose values are in `row` (head_dim floats of shared memory): QK norm and RoPE
@@ -31,30 +88,39 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();
   const bool is_q = head < args.num_heads, is_v = head >= args.num_heads + num_kv_heads;
   const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
-  if (norm != nullptr) {
-    float square = 0;
-    for (int d = lane; d < head_dim; d += kWarpSize)
-      square = fmaf(row[d], row[d], square);
-    const float scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
-    for (int d = lane; d < head_dim; d += kWarpSize)
-      row[d] = row[d] * scale * norm[d];
-    __syncwarp();
-  }
-  if (!is_v) {
-    const int half = args.rotary_dim / 2;
-    const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
-    for (int d = lane; d < half; d += kWarpSize) {
-      const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
-      row[d] = fmaf(first, c, -(second * s));
-      row[d + half] = fmaf(second, c, first * s);
+#pragma unroll 1
+  for (int step = 0; step < 2 && !is_v; ++step) {
+    const bool is_rotation = (step == 0) == args.rotates_before_norm;
+    if (is_rotation) {
+      const int half = args.rotary_dim / 2;
+      const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
+      for (int d = lane; d < half; d += kWarpSize) {
+        const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
+        row[d] = fmaf(first, c, -(second * s));
+        row[d + half] = fmaf(second, c, first * s);
+      }
+    } else if (norm != nullptr) {
+      float scale;
+      if (args.squares[0] != nullptr) {
+        scale = scale_of_all_heads(args, token, is_q);
+        norm += (is_q ? head : head - args.num_heads) * head_dim;
+      } else {
+        float square = 0;
+        for (int d = lane; d < head_dim; d += kWarpSize)
+          square = fmaf(row[d], row[d], square);
+        scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
+      }
+      for (int d = lane; d < head_dim; d += kWarpSize)
+        row[d] = row[d] * scale * norm[d];
     }
     __syncwarp();
   }
 
   if (is_q) {
     uint16_t* to = args.q + (token * args.num_heads + head) * args.layout.k_dim;
+    const float scale = args.query_scales == nullptr ? 1.0f : args.query_scales[args.positions[token]];
     for (int d = lane; d < args.layout.k_dim; d += kWarpSize)
-      to[d] = d < head_dim ? to_bits<T>(row[d]) : 0;
+      to[d] = d < head_dim ? to_bits<T>(row[d] * scale) : 0;
     return;
   }
   const int64_t slot = args.slots[token];

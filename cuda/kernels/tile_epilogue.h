@@ -64,20 +64,22 @@ struct TileEpilogue {
       acc[i] += i / 2 % 2 == 0 ? low : high;
   }
 
-  // Replaces gates by activation(gate) * up.
+  // Replaces gates by gated_value(gate, up).
   __device__ __forceinline__ void gate(float (&acc)[kTokens / 2]) const {
-    const auto each = [&](auto&& activation) {
+    const auto each = [&](auto&& value) {
 #pragma unroll
       for (int i = 0; i < kTokens / 2; i += 4)
-        acc[i] = activation(acc[i]) * acc[i + 2], acc[i + 1] = activation(acc[i + 1]) * acc[i + 3];
+        acc[i] = value(acc[i], acc[i + 2]), acc[i + 1] = value(acc[i + 1], acc[i + 3]);
     };
     switch (args.activation) {
       case Activation::kSilu:
-        return each([](float x) { return x * rcp_approx(1.0f + ex2_approx(x * -kLog2E)); });
+        return each([](float x, float up) { return x * rcp_approx(1.0f + ex2_approx(x * -kLog2E)) * up; });
       case Activation::kGelu:
-        return each([](float x) { return activate(Activation::kGelu, x); });
+        return each([](float x, float up) { return gated_value(Activation::kGelu, x, up); });
       case Activation::kGeluTanh:
-        return each([](float x) { return activate(Activation::kGeluTanh, x); });
+        return each([](float x, float up) { return gated_value(Activation::kGeluTanh, x, up); });
+      case Activation::kClampedSwish:
+        return each([](float x, float up) { return gated_value(Activation::kClampedSwish, x, up); });
       default:
         break;  // check_model refuses the others
     }
@@ -119,9 +121,12 @@ struct TileEpilogue {
 #pragma unroll
       for (int iteration = 0; iteration < kTransposeTokens / 8; ++iteration) {
         float4& value = values[iteration];
-        if (kIsAdded)
-          value = {before[iteration].x + value.x, before[iteration].y + value.y, before[iteration].z + value.z,
-                   before[iteration].w + value.w};
+        if (kIsAdded) {
+          const float4& old = before[iteration];
+          const float scale = args.residual_scale;
+          value = {fmaf(value.x, scale, old.x), fmaf(value.y, scale, old.y), fmaf(value.z, scale, old.z),
+                   fmaf(value.w, scale, old.w)};
+        }
         const int token = token_of(first, iteration);
         st_global_v4_if(token < args.num_tokens, place_of(token), value);
         if (kIsAdded) before[iteration] = next[iteration];
@@ -161,7 +166,7 @@ struct TileEpilogue {
       const int64_t row = tile * kTileRows + lane / 4 + i / 2 % 2 * 8;
       if (row >= args.weights.rows || token_at(i) >= args.num_tokens) continue;
       float* const out = args.out + token_at(i) * args.out_stride + row;
-      *out = accumulates() ? *out + acc[i] : acc[i];
+      *out = accumulates() ? fmaf(acc[i], args.residual_scale, *out) : acc[i];
     }
   }
 

@@ -66,8 +66,14 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
       if (has_bias) add(prefix + name + ".bias", 0, rows, 0.3f);
     };
-    add(prefix + "input_norm.weight", 0, shape.hidden_size, 0.2f, 1);
-    add(prefix + "mlp_norm.weight", 0, shape.hidden_size, 0.2f, 1);
+    const auto norm = [&](const std::string& name, bool is_there) {
+      if (is_there) add(prefix + name + ".weight", 0, shape.hidden_size, 0.2f, 1);
+      if (is_there && shape.norm_kind == NormKind::kLayer) add(prefix + name + ".bias", 0, shape.hidden_size, 0.2f);
+    };
+    norm("input_norm", shape.norms.input);
+    norm("mlp_norm", shape.norms.mlp);
+    norm("attention_out_norm", shape.norms.attention_out);
+    norm("mlp_out_norm", shape.norms.mlp_out);
     if (layer == 0 && shape.first_mixer != Mixer::kAttention) {
       add_mixer(prefix, shape.first_mixer);
     } else {
@@ -75,6 +81,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
       linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
       linear("o_proj", shape.hidden_size, q_size, false);
+      if (shape.has_sinks) add(prefix + "sinks", 0, shape.num_heads, 1);
     }
     const auto mlp = [&](const std::string& of, int64_t size, bool has_bias) {
       linear(of + "gate_proj", size, shape.hidden_size, false);
@@ -93,8 +100,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       mlp("", shape.intermediate_size, false);
     }
     if (shape.has_qk_norm && (layer > 0 || shape.first_mixer == Mixer::kAttention)) {
-      add(prefix + "q_norm.weight", 0, shape.head_dim, 0.2f, 1);
-      add(prefix + "k_norm.weight", 0, shape.head_dim, 0.2f, 1);
+      add(prefix + "q_norm.weight", 0, shape.has_norm_of_all_heads ? q_size : shape.head_dim, 0.2f, 1);
+      add(prefix + "k_norm.weight", 0, shape.has_norm_of_all_heads ? kv_size : shape.head_dim, 0.2f, 1);
     }
   }
   ModelSpec& spec = request_.spec;
@@ -104,7 +111,13 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.num_kv_heads = shape.num_kv_heads;
   spec.head_dim = shape.head_dim;
   spec.tie_word_embeddings = shape.is_tied;
-  if (shape.has_qk_norm) spec.qk_norm = QkNorm::kHead;
+  if (shape.has_qk_norm) spec.qk_norm = shape.has_norm_of_all_heads ? QkNorm::kAllHeads : QkNorm::kHead;
+  spec.rotates_before_qk_norm = shape.rotates_before_qk_norm;
+  spec.norms = shape.norms, spec.norm_kind = shape.norm_kind;
+  spec.is_parallel = shape.is_parallel, spec.activation = shape.activation, spec.has_sinks = shape.has_sinks;
+  spec.embedding_scale = shape.embedding_scale, spec.residual_scale = shape.residual_scale;
+  spec.logit_scale = shape.logit_scale, spec.logit_soft_cap = shape.logit_soft_cap;
+  spec.attention_soft_cap = shape.attention_soft_cap;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   spec.layers.resize(static_cast<size_t>(num_layers));
   spec.layers[0].mixer = shape.first_mixer;
@@ -120,6 +133,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   RopeSpec& rope = spec.ropes.emplace_back();
   rope.rotary_dim = shape.head_dim;
   rope.original_max_positions = spec.max_position_embeddings = 400;
+  rope.query_scale_growth = shape.query_scale_growth;
   spec.layers[static_cast<size_t>(shape.num_layers) - 1].rope = shape.last_rope;
   if (shape.last_rope > 0) {
     RopeSpec other = rope;

@@ -30,6 +30,14 @@ struct TinyShape {
   bool has_output_gate = false;
   // Of the last layer: -1 = no rotation, 1 = another one than that of the other layers.
   int last_rope = 0;
+  // As in ModelSpec.
+  LayerNorms norms = {};
+  NormKind norm_kind = NormKind::kRms;
+  bool is_parallel = false;
+  Activation activation = Activation::kSilu;
+  bool has_sinks = false, has_norm_of_all_heads = false, rotates_before_qk_norm = false;
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0, attention_soft_cap = 0;
+  double query_scale_growth = 0;
 };
 
 // A random checkpoint in a temporary file, and the record that loads it on the CPU.

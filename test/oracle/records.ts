@@ -5,20 +5,30 @@
  *     node -r ./test/oracle/register-ts.cjs test/oracle/records.ts OUT [DIR]
  *
  * Words are separated by whitespace, and lists start with their length. File paths are relative to the current folder.
- * Contains only what CUDA runs: models with 16-bit weights. Their decoder differs from that of Llama only in the norms
- * of q and k, windows, rotations, output gates, offsets of norms, and recurrent layers.
+ * Contains only what CUDA runs, with 16-bit weights.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 
-import type { NativeAddon, NativeLoad } from '../../ts/addon-types';
+import type { NativeAddon, NativeLoad, NativeMoe } from '../../ts/addon-types';
 import { loadNative } from '../../ts/load';
 import { PLAIN_DECODER } from '../../ts/model/config';
 import { type GoldenCase, listCases, nativeTolerance } from './golden';
 
 const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
 
+const NO_MOE: NativeMoe = {
+  numExperts: 0,
+  topK: 0,
+  intermediateSize: 0,
+  sharedIntermediateSize: 0,
+  score: 'softmax',
+  normalizesWeights: false,
+  weightScale: 1,
+  logitScale: 1,
+  hasSeparateNorms: false,
+};
 const NO_RECURRENT = { numHeads: 0, numGroups: 0, headDim: 0, stateSize: 0, convTaps: 0, convChannels: 0 };
 
 /** Returns the record that the library passes to the addon for a model. */
@@ -34,23 +44,36 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
   return record!;
 }
 
+/** What a model must have of the plain decoder to run on CUDA, as `unsupported_feature` of the backend says. */
+const PLAIN = [
+  'hasVNorm',
+  'hasFinalNorm',
+  'hasGatedMlp',
+  'isCausal',
+  'defaultLength',
+  'perLayerInputSize',
+  'hasLayerScales',
+  'hasMtp',
+] as const;
+
 function runsOnCuda(spec: NativeLoad['spec']): boolean {
-  const { qkNorm, hasOutputGate: _, normOffset: __, ...plain } = PLAIN_DECODER;
-  const isPlain = Object.entries(plain).every(([key, value]) =>
-    isDeepStrictEqual(spec[key as keyof typeof plain], value),
+  const isPlain = PLAIN.every((key) => isDeepStrictEqual(spec[key], PLAIN_DECODER[key]));
+  const hasRopes = spec.ropes.every(({ type }) => type !== 'longrope');
+  const isAlike = spec.layers.every(
+    ({ headDim, numKvHeads, kvSource }) => (headDim ?? numKvHeads ?? kvSource) === undefined,
   );
-  const hasRopes = spec.ropes.every(({ type, queryScaleGrowth }) => type !== 'longrope' && queryScaleGrowth === 0);
-  const isDense = spec.layers.every(({ isMoe }) => !isMoe);
-  return isPlain && hasRopes && isDense && (spec.qkNorm === qkNorm || spec.qkNorm === 'head');
+  const hasActivation = ['silu', 'gelu', 'gelu_tanh', 'clamped_swish'].includes(spec.hiddenAct);
+  const hasRouter = spec.moe?.hasSeparateNorms !== true && (spec.norms.mlp || spec.moe === undefined);
+  return isPlain && hasRopes && isAlike && hasActivation && hasRouter;
 }
 
 /** Returns undefined for a model that CUDA does not run. */
 async function text(goldenCase: GoldenCase): Promise<string | undefined> {
   const { golden } = goldenCase;
   const { files, tensors, spec, options } = await nativeRecord(goldenCase);
-  const isInOrder = tensors.every(({ interleavedHeadDim }) => interleavedHeadDim === undefined);
-  if (!isInOrder || !runsOnCuda(spec)) return undefined;
+  if (!runsOnCuda(spec)) return undefined;
   const recurrent = spec.recurrent ?? NO_RECURRENT;
+  const moe = spec.moe ?? NO_MOE;
   const tolerance = nativeTolerance(golden);
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
   return [
@@ -58,17 +81,25 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
     `files ${files.length}`,
     ...files.map((file) => path.relative('.', file)),
     `tensors ${tensors.length}`,
-    ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
+    ...tensors.map(
+      ({ name, file, offset, dtype, shape, interleavedHeadDim = 0, interleavedRows = 0 }) =>
+        `${name} ${file} ${offset} ${dtype} ${list(shape)} ${interleavedHeadDim} ${interleavedRows}`,
+    ),
     `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.layers.length} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
       ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${spec.qkNorm}` +
       ` ${Number(spec.hasOutputGate)} ${spec.normOffset}`,
-    `layers ${spec.layers.map(({ mixer, window, rope }) => `${mixer} ${window} ${rope}`).join(' ')}`,
+    `norms ${['input', 'attentionOut', 'mlp', 'mlpOut'].map((norm) => Number(spec.norms[norm as 'input'])).join(' ')} ${spec.normKind}` +
+      ` ${Number(spec.isParallel)} ${Number(spec.rotatesBeforeQkNorm)}`,
+    `scales ${spec.embeddingScale} ${spec.residualScale} ${spec.logitScale} ${spec.logitSoftCap} ${spec.attentionSoftCap} ${Number(spec.hasSinks)}`,
+    `moe ${moe.numExperts} ${moe.topK} ${moe.numGroups ?? 1} ${moe.topGroups ?? 1} ${moe.intermediateSize} ${moe.sharedIntermediateSize} ${moe.score}` +
+      ` ${Number(moe.normalizesWeights)} ${moe.weightScale} ${moe.logitScale}`,
+    `layers ${spec.layers.map(({ mixer, window, rope, isMoe, lacksInputNorm = false }) => `${mixer} ${window} ${rope} ${Number(isMoe)} ${Number(lacksInputNorm)}`).join(' ')}`,
     `recurrent ${recurrent.numHeads} ${recurrent.numGroups} ${recurrent.headDim} ${recurrent.stateSize} ${recurrent.convTaps} ${recurrent.convChannels}`,
     `ropes ${spec.ropes.length}`,
     ...spec.ropes.map(
       (rope) =>
         `${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
-        ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
+        ` ${Number(rope.truncate)} ${rope.attentionFactor} ${rope.queryScaleGrowth}`,
     ),
     `prompts ${golden.prompts.length}`,
     ...golden.prompts.map((prompt) =>

@@ -17,6 +17,8 @@ struct AttendedSequence {
 struct AttentionShape {
   int num_heads, num_kv_heads, head_dim, window, block_size;
   bool is_fp8 = false;
+  float soft_cap = 0;
+  bool has_sinks = false;
 
   int group() const { return num_heads / num_kv_heads; }
 };
@@ -53,6 +55,8 @@ class Attention {
   std::vector<std::vector<float>> keys_, values_, queries_;  // per sequence
   std::unique_ptr<OnDevice<uint8_t>> cache_;
   std::unique_ptr<OnDevice<uint16_t>> q_;
+  std::vector<float> sinks_;
+  std::unique_ptr<OnDevice<float>> device_sinks_;
   std::unique_ptr<OnDevice<int32_t>> device_seqlens_, device_contexts_, device_tables_;
 };
 
@@ -67,7 +71,9 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
       seqs_(seqs),
       layout_(make_kv_layout(shape.block_size, shape.num_kv_heads, shape.head_dim, shape.is_fp8)),
       split_(split_of(shape)),
-      scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))) {
+      scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))),
+      sinks_(noise(17, shape.num_heads, 3)),
+      device_sinks_(std::make_unique<OnDevice<float>>(sinks_)) {
   const int block_size = shape.block_size, num_kv_heads = shape.num_kv_heads, num_heads = shape.num_heads,
             head_dim = shape.head_dim;
   const KvLayout& layout = layout_;
@@ -156,6 +162,8 @@ AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_t
   args.max_blocks_per_seq = max_blocks_;
   args.window = shape_.window;
   args.scale = scale_;
+  args.soft_cap = shape_.soft_cap;
+  if (shape_.has_sinks) args.sinks = device_sinks_->get();
   args.split = split_;
   args.acts = acts.get();
   return args;
@@ -227,11 +235,14 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
           for (int d = 0; d < head_dim; ++d)
             score += static_cast<double>(queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) *
                      keys_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
-          weights.push_back(score * static_cast<double>(scale_));
+          score *= static_cast<double>(scale_);
+          const double cap = shape_.soft_cap;
+          weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           top = std::max(top, weights.back());
         }
         for (double& weight : weights)
           sum += weight = std::exp(weight - top);
+        if (shape_.has_sinks) sum += std::exp(static_cast<double>(sinks_[static_cast<size_t>(head)]) - top);
         for (int d = 0; d < head_dim; ++d) {
           double wanted = 0;
           for (int key = first; key <= position; ++key)
@@ -267,6 +278,10 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, {3, 1, 136, 0, 128, true}, {{300, 1}, {70, 70}});
     check_attention(type, {2, 1, 256, 37, 64}, {{600, 1}, {64, 64}});
     check_attention(type, {4, 2, 256, 0, 64}, {{900, 1}, {5, 5}});
+    // Soft caps that most scores reach, and sinks above and below the other scores.
+    check_attention(type, {4, 2, 32, 0, 64, false, 0.4f}, small);
+    check_attention(type, {4, 2, 32, 37, 64, false, 0, true}, small);
+    check_attention(type, {6, 2, 256, 0, 64, true, 0.7f, true}, {{900, 1}, {64, 64}});
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
     for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097})
@@ -302,6 +317,9 @@ TEST(kernel_attention_wgmma_over_the_shapes) {
     // Both warpgroups have the same rows.
     check_attention_wgmma(type, {3, 1, 136, 0, 128}, {{300, 50}, {65, 65}});
     check_attention_wgmma(type, {2, 1, 256, 70, 64}, {{330, 40}, {64, 64}, {7, 3}});
+    check_attention_wgmma(type, {4, 2, 64, 0, 64, false, 0.4f}, {{1, 1}, {130, 130}, {400, 65}});
+    check_attention_wgmma(type, {4, 2, 128, 70, 64, false, 0, true}, {{1, 1}, {130, 130}});
+    check_attention_wgmma(type, {4, 2, 256, 0, 64, false, 0.7f, true}, {{330, 40}, {64, 64}});
     if (!is_full()) continue;
     for (const auto& [heads, kv_heads] :
          std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})

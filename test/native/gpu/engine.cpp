@@ -255,6 +255,58 @@ TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
   }
 }
 
+// What families add to the decoder of Llama. The names are those of families that have it.
+std::vector<std::pair<const char*, TinyShape>> family_models() {
+  TinyShape granite, gemma2, olmo2, cohere, gpt_oss, hunyuan;
+  granite.embedding_scale = 3, granite.residual_scale = 0.4, granite.logit_scale = 0.3;
+  gemma2.norms.attention_out = gemma2.norms.mlp_out = true;
+  gemma2.embedding_scale = 8, gemma2.attention_soft_cap = 2, gemma2.logit_soft_cap = 3;
+  gemma2.activation = Activation::kGeluTanh, gemma2.sliding_window = 40;
+  olmo2.norms = {false, true, false, true};
+  olmo2.has_qk_norm = olmo2.has_norm_of_all_heads = true;
+  cohere.norm_kind = NormKind::kLayer, cohere.is_parallel = true, cohere.logit_scale = 0.5;
+  gpt_oss.has_sinks = true, gpt_oss.activation = Activation::kClampedSwish, gpt_oss.sliding_window = 40;
+  gpt_oss.num_experts = gpt_oss.top_k = 3, gpt_oss.residual_scale = 0.5;
+  gpt_oss.norms.mlp_out = true;
+  hunyuan.has_qk_norm = hunyuan.rotates_before_qk_norm = true, hunyuan.query_scale_growth = 0.3;
+  std::vector<std::pair<const char*, TinyShape>> all = {{"granite", granite}, {"gemma2", gemma2},
+                                                        {"olmo2", olmo2},     {"cohere", cohere},
+                                                        {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}};
+  for (auto& [name, shape] : all)
+    shape.intermediate_size = 256;
+  return all;
+}
+
+TEST(cuda_engine_with_parts_of_families_answers_like_the_cpu) {
+  for (const auto& [name, shape] : family_models())
+    for (const int world_size : {1, 2})
+      expect_like_the_cpu(shape, DType::kF16, world_size);
+}
+
+// The batch, the cache, chunks, ranks, and kernels that are switched off.
+TEST(cuda_engine_with_parts_of_families_changes_no_bit) {
+  for (const auto& [name, shape] : family_models()) {
+    const TinyModel model(shape, DType::kBf16);
+    const Prompts prompts = engine_prompts();
+    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+    for (const int world_size : {1, 2}) {
+      LoadRequest request = on_device(model, world_size);
+      if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
+      Session session(request);
+      const std::string what = std::string(name) + ", " + std::to_string(world_size) + " ranks";
+      expect_same(batched_answers(session, num_tokens(), prompts), solo, what.c_str());
+      expect_same(batched_answers(session, num_tokens(), prompts), solo, (what + ", cached").c_str());
+    }
+    for (const char* parts : {"graphs,gemv", "k_splits"}) {
+      const Without without(parts);
+      const Prompts some = {prompts[2], prompts[3]};
+      const std::vector<Answer> wanted = {solo[2], solo[3]};
+      expect_same(solo_answers(on_device(model), num_tokens(), some), wanted,
+                  (std::string(name) + " without " + parts).c_str());
+    }
+  }
+}
+
 // Prompts and completions of few ids, so that look-ups find places. Drafts are accepted and rejected.
 TEST(cuda_engine_speculation_changes_no_bit) {
   std::vector<EngineModel> all = models();

@@ -380,6 +380,7 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
         const OnDevice<float> hidden(before);
         args.hidden = hidden.get();
         args.replaces = replaces;
+        args.scale = kResidualScale;
         args.first = replaces ? 1 : 0;
         args.end = replaces ? 2 : kTokens;
         args.world_size = world_size;
@@ -405,7 +406,7 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
                 sum += of_rank[row * kSize + k];
               return sum;
             };
-            double wanted = replaces ? 0 : before[token * kSize + k];
+            double wanted = 0;
             const bool is_mine = !replaces || token == 1;
             for (size_t slot = 0; is_mine && slot < kTopK; ++slot) {
               const size_t pair = token * kTopK + slot;
@@ -413,6 +414,7 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
               wanted += weights[pair] * (result(static_cast<size_t>(rows[pair])) + (chosen[pair] == 0 ? bias[k] : 0));
             }
             if (is_mine && has_shared) wanted += shared_weights[token] * (result(kRows + token) + shared_bias[k]);
+            if (!replaces) wanted = before[token * kSize + k] + wanted * static_cast<double>(kResidualScale);
             expect_close(got[token * kSize + k], wanted, 1e-5, "sum", static_cast<int64_t>(token),
                          static_cast<int64_t>(k));
             if (!is_mine) EXPECT_EQ(float_bits(got[token * kSize + k]), 0u);

@@ -35,6 +35,7 @@ struct Product {
     args.acts = acts.get();
     args.out = out.get();
     args.out_stride = shape.rows + 3;
+    args.residual_scale = kResidualScale;
     args.gated = gated.get();
     args.gated_split = gated_split(shape);
   }

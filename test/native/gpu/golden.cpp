@@ -60,7 +60,8 @@ RopeSpec read_rope(std::istream& in) {
   RopeSpec rope;
   std::string word;
   in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
-      rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor;
+      rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor >>
+      rope.query_scale_growth;
   rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault},
                                       {"linear", RopeType::kLinear},
                                       {"dynamic", RopeType::kDynamic},
@@ -83,6 +84,7 @@ void read_request(std::istream& in, LoadRequest& request) {
     in >> tensor.name >> tensor.file_idx >> tensor.offset;
     tensor.dtype = read_dtype(in);
     tensor.shape = read_list<int64_t>(in);
+    in >> tensor.paired_head_dim >> tensor.paired_rows;
   }
   ModelSpec& spec = request.spec;
   std::string word;
@@ -90,15 +92,30 @@ void read_request(std::istream& in, LoadRequest& request) {
   expect_word(in, "spec");
   in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> num_layers >> spec.num_heads >>
       spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
-  spec.activation = one_of<Activation>(
-      word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
+  spec.activation = one_of<Activation>(word, {{"silu", Activation::kSilu},
+                                              {"gelu", Activation::kGelu},
+                                              {"gelu_tanh", Activation::kGeluTanh},
+                                              {"clamped_swish", Activation::kClampedSwish}});
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings >> word;
-  spec.qk_norm = one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}});
+  spec.qk_norm =
+      one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
   in >> spec.has_output_gate >> spec.norm_offset;
+  expect_word(in, "norms");
+  in >> spec.norms.input >> spec.norms.attention_out >> spec.norms.mlp >> spec.norms.mlp_out >> word;
+  spec.norm_kind = one_of<NormKind>(word, {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
+  in >> spec.is_parallel >> spec.rotates_before_qk_norm;
+  expect_word(in, "scales");
+  in >> spec.embedding_scale >> spec.residual_scale >> spec.logit_scale >> spec.logit_soft_cap >>
+      spec.attention_soft_cap >> spec.has_sinks;
+  expect_word(in, "moe");
+  Moe& moe = spec.moe;
+  in >> moe.num_experts >> moe.top_k >> moe.num_groups >> moe.top_groups >> moe.intermediate_size >>
+      moe.shared_intermediate_size >> word >> moe.normalizes_weights >> moe.weight_scale >> moe.logit_scale;
+  moe.score = one_of<RouterScore>(word, {{"softmax", RouterScore::kSoftmax}, {"sigmoid", RouterScore::kSigmoid}});
   expect_word(in, "layers");
   for (int i = 0; i < num_layers; ++i) {
     LayerSpec& layer = spec.layers.emplace_back();
-    in >> word >> layer.window >> layer.rope;
+    in >> word >> layer.window >> layer.rope >> layer.is_moe >> layer.lacks_input_norm;
     layer.mixer = one_of<Mixer>(word, {{"attention", Mixer::kAttention},
                                        {"delta_net", Mixer::kDeltaNet},
                                        {"short_conv", Mixer::kShortConv},

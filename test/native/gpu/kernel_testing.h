@@ -1,5 +1,6 @@
 #pragma once
 // Shared by the kernel tests: exact-size device arrays that start as NaN, 16-bit floats, and packed operands.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -145,5 +146,12 @@ inline double activated(Activation kind, double x) {
   if (kind == Activation::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
 }
+
+inline double gated_in_doubles(Activation kind, double gate, double up) {
+  if (kind != Activation::kClampedSwish) return activated(kind, gate) * up;
+  const double low = std::min(gate, 7.0);
+  return low / (1 + std::exp(-1.702 * low)) * (std::clamp(up, -7.0, 7.0) + 1);
+}
+constexpr float kResidualScale = 0.75f;  // of products that are added to residuals
 
 }  // namespace capstan::testing

@@ -102,6 +102,7 @@ TEST(kernel_lora_updates_are_near_doubles) {
           update.end_token = 10;
           update.out = out.get() + begin * (rows + 2);
           update.out_stride = rows + 2;
+          update.residual_scale = kResidualScale;
           update.num_features = rows;
           launch_lora_update(update, stream());
           const std::vector<float> got = out.read();
@@ -117,7 +118,7 @@ TEST(kernel_lora_updates_are_near_doubles) {
                   value += double{lora.a[static_cast<size_t>((range.first + j) * cols + k)]} *
                            x[static_cast<size_t>(tokens[i] * cols + k)];
                 wanted[static_cast<size_t>(tokens[i] * (rows + 2) + row)] +=
-                    world_size * value * lora.scales[static_cast<size_t>(range.first + j)] *
+                    kResidualScale * world_size * value * lora.scales[static_cast<size_t>(range.first + j)] *
                     lora.b[static_cast<size_t>(row * lora.width() + j)];
               }
             }
@@ -151,7 +152,8 @@ TEST(kernel_lora_updates_use_no_other_values) {
 
 TEST(kernel_gates_have_the_bits_of_gated_products) {
   for (const FloatType type : kTypes)
-    for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+    for (const Activation activation :
+         {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kClampedSwish}) {
       const int64_t rows = 80, cols = 64, size = 37;  // the last tile has padding
       const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols)),
                        gated_split = split_depth(size, size, 1);

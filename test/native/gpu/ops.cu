@@ -193,7 +193,8 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   args.out_stride = stride;
   args.gated = gated.get();
   args.gated_split = gated_split;
-  args.activation = Activation::kGeluTanh;
+  args.activation = shape.tokens % 2 == 0 ? Activation::kClampedSwish : Activation::kGeluTanh;
+  if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   GemvArgs gemv;
   gemv.product = args;
   gemv.max_blocks = 3;
@@ -219,12 +220,11 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
       for (int64_t feature = 0; feature < shape.rows / 2; ++feature) {
         const int64_t row = feature / 8 * 16 + feature % 8;
         double size;
-        const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
+        const double wanted = gated_in_doubles(args.activation, dot(row, token, size), dot(row + 8, token, size));
         const float value = value_of(
             type,
             got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token,
-                     feature);
+        expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", gated", token, feature);
       }
       continue;
     }
@@ -236,7 +236,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
         continue;
       }
       double size;
-      const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
+      const double wanted = dot(row, token, size) * args.residual_scale + (output == GemmOutput::kResidual ? old : 0);
       expect_close(value, wanted, 1e-5 * size, what, token, row);
     }
   }
@@ -299,12 +299,13 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.product.out_stride = stride;
     args.product.gated = gated.get();
     args.product.gated_split = gated_split;
+    args.product.residual_scale = kResidualScale;
     args.is_normed = is_normed;
     args.norm.hidden = device_hidden.get();
     args.norm.rows = has_heads ? nullptr : device_rows.get();
     args.norm.num_rows = tokens;
     args.norm.hidden_size = hidden_size;
-    args.norm.weight = device_norm.get();
+    args.norm.weight = output == GemmOutput::kGated ? nullptr : device_norm.get();
     args.norm.eps = 1e-6f;
     args.norm.split = split;
     args.norm.acts = acts.get();
@@ -422,6 +423,7 @@ TEST(kernel_embedding_gathers_the_rows_of_its_rank) {
     args.drawn_ids = device_drawn.get();
     args.num_tokens = static_cast<int>(ids.size());
     args.hidden_size = kHidden;
+    args.scale = 1.7f;
     args.hidden = hidden.get();
     launch_embed(args, stream());
     const std::vector<float> got = hidden.read();
@@ -431,69 +433,118 @@ TEST(kernel_embedding_gathers_the_rows_of_its_rank) {
             ids[token] >= 0 || ids[token] == kNoToken ? ids[token] : drawn[static_cast<size_t>(-1 - ids[token])];
         const int64_t row = int64_t{id} - kBegin;
         EXPECT_EQ(got[token * kHidden + k],
-                  row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] : 0.0f);
+                  row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] * 1.7f : 0.0f);
       }
   }
 }
 
-TEST(kernel_norm_over_the_shapes) {
-  for (const FloatType type : kTypes)
-    for (const int64_t hidden_size : {2, 45, 64, 896, 1536, 4096}) {
-      constexpr int kTokens = 5;
-      const DepthSplit split = split_depth(hidden_size, hidden_size, row_parallel_parts(hidden_size));
-      std::vector<float> hidden = noise(1, kTokens * hidden_size, 1);
-      for (int64_t k = 0; k < hidden_size; ++k)
-        hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
-      const std::vector<float> weight = noise(2, hidden_size, 1);
-      const std::vector<int32_t> rows = {4, 0, 1};
-      const OnDevice<float> device_hidden(hidden), device_weight(weight);
-      const OnDevice<int32_t> device_rows(rows);
-      const OnDevice<uint16_t> acts(static_cast<size_t>(8 * split.padded()));
-      NormArgs args;
-      args.type = type;
-      args.hidden = device_hidden.get();
-      args.rows = device_rows.get();
-      args.num_rows = static_cast<int>(rows.size());
-      args.hidden_size = hidden_size;
-      args.weight = device_weight.get();
-      args.eps = 1e-6f;
-      args.split = split;
-      args.acts = acts.get();
-      launch_norm(args, stream());
-      const std::vector<uint16_t> got = acts.read();
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const float* from = hidden.data() + rows[i] * hidden_size;
-        double square = 0;
-        for (int64_t k = 0; k < hidden_size; ++k)
-          square += static_cast<double>(from[k]) * from[k];
-        const double scale = 1 / std::sqrt(square / static_cast<double>(hidden_size) + 1e-6);
-        for (int64_t k = 0; k < hidden_size; ++k) {
-          const double wanted = from[k] * scale * weight[static_cast<size_t>(k)];
-          expect_close(
-              value_of(
-                  type,
-                  got[static_cast<size_t>(operand_index(static_cast<int64_t>(i), split.place(k), split.padded()))]),
-              wanted, rounding_of(type) * (std::abs(wanted) + 1e-3), "norm");
-        }
-      }
-      for (int64_t k = 0; k < hidden_size; ++k)
-        EXPECT_EQ(got[static_cast<size_t>(operand_index(7, split.place(k), split.padded()))], kUnwritten);
+enum class NormOf : uint8_t { kRms, kLayer, kNothing };
+
+void check_norm(FloatType type, int64_t hidden_size, NormOf kind) {
+  constexpr int kTokens = 5;
+  const DepthSplit split = split_depth(hidden_size, hidden_size, row_parallel_parts(hidden_size));
+  std::vector<float> hidden = noise(1, kTokens * hidden_size, 1);
+  for (int64_t k = 0; k < hidden_size; ++k)
+    hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
+  const std::vector<float> weight = noise(2, hidden_size, 1), bias = noise(3, hidden_size, 1);
+  const std::vector<int32_t> rows = {4, 0, 1};
+  const OnDevice<float> device_hidden(hidden), device_weight(weight), device_bias(bias);
+  const OnDevice<int32_t> device_rows(rows);
+  const OnDevice<uint16_t> acts(static_cast<size_t>(8 * split.padded()));
+  NormArgs args;
+  args.type = type;
+  args.hidden = device_hidden.get();
+  args.rows = device_rows.get();
+  args.num_rows = static_cast<int>(rows.size());
+  args.hidden_size = hidden_size;
+  args.weight = kind == NormOf::kNothing ? nullptr : device_weight.get();
+  args.bias = kind == NormOf::kLayer ? device_bias.get() : nullptr;
+  args.eps = 1e-6f;
+  args.split = split;
+  args.acts = acts.get();
+  launch_norm(args, stream());
+  const std::vector<uint16_t> got = acts.read();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float* from = hidden.data() + rows[i] * hidden_size;
+    double mean = 0, square = 0;
+    for (int64_t k = 0; k < hidden_size && kind == NormOf::kLayer; ++k)
+      mean += from[k] / static_cast<double>(hidden_size);
+    for (int64_t k = 0; k < hidden_size; ++k)
+      square += (from[k] - mean) * (from[k] - mean);
+    const double scale = 1 / std::sqrt(square / static_cast<double>(hidden_size) + 1e-6);
+    for (int64_t k = 0; k < hidden_size; ++k) {
+      double wanted = from[k];
+      if (kind != NormOf::kNothing) wanted = (wanted - mean) * scale * weight[static_cast<size_t>(k)];
+      if (kind == NormOf::kLayer) wanted += bias[static_cast<size_t>(k)];
+      expect_close(
+          value_of(type,
+                   got[static_cast<size_t>(operand_index(static_cast<int64_t>(i), split.place(k), split.padded()))]),
+          wanted, rounding_of(type) * (std::abs(wanted) + 1e-3), "norm " + std::to_string(static_cast<int>(kind)));
     }
+  }
+  for (int64_t k = 0; k < hidden_size; ++k)
+    EXPECT_EQ(got[static_cast<size_t>(operand_index(7, split.place(k), split.padded()))], kUnwritten);
 }
 
-void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, int rotary_dim, bool has_norm) {
+TEST(kernel_norm_over_the_shapes) {
+  for (const FloatType type : kTypes)
+    for (const int64_t hidden_size : {2, 45, 64, 896, 1536, 4096})
+      for (const NormOf kind : {NormOf::kRms, NormOf::kLayer, NormOf::kNothing})
+        check_norm(type, hidden_size, kind);
+}
+
+// Scales and caps the ids of a rank, and leaves the columns of the other ranks as they are.
+TEST(kernel_logits_are_scaled_and_capped) {
+  constexpr int kRows = 3;
+  constexpr int64_t kIds = 300, kStride = 704;
+  const std::vector<float> before = noise(1, kRows * kStride, 20);
+  for (const float cap : {0.0f, 5.0f}) {
+    const OnDevice<float> logits(before);
+    LogitsArgs args;
+    args.logits = logits.get() + 100;
+    args.num_rows = kRows;
+    args.num_ids = kIds;
+    args.stride = kStride;
+    args.scale = 0.3f;
+    args.soft_cap = cap;
+    launch_logits(args, stream());
+    const std::vector<float> got = logits.read();
+    for (size_t i = 0; i < got.size(); ++i) {
+      const size_t column = i % kStride;
+      const double scaled = 0.3f * static_cast<double>(before[i]);
+      if (column < 100 || column >= 100 + kIds)
+        EXPECT_EQ(got[i], before[i]);
+      else
+        expect_close(got[i], cap == 0 ? scaled : cap * std::tanh(scaled / cap), 1e-5, "logits",
+                     static_cast<int64_t>(i));
+    }
+  }
+}
+
+struct QkvCase {
+  int num_heads, num_kv_heads, head_dim, rotary_dim;
+  bool has_norm;
+  bool rotates_first = false, has_query_scales = false;
+  int norm_ranks = 0;  // ranks of a norm over all heads; 0 = of each head. All ranks have the same values.
+};
+
+void check_qkv(FloatType type, const QkvCase& shape) {
+  const auto [num_heads, num_kv_heads, head_dim, rotary_dim, has_norm, rotates_first, has_query_scales, norm_ranks] =
+      shape;
   constexpr int kTokens = 5, kBlocks = 3, kBlockSize = 64;
   const KvLayout layout = make_kv_layout(kBlockSize, num_kv_heads, head_dim);
   const int64_t stride = int64_t{num_heads + 2 * num_kv_heads} * head_dim;
-  const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, head_dim, 1),
-                           k_norm = noise(3, head_dim, 1);
+  const int norm_size = norm_ranks > 0 ? head_dim * num_heads : head_dim;
+  const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, norm_size, 1),
+                           k_norm = noise(3, norm_size, 1), query_scales = noise(4, 200, 1);
   std::vector<float> rope;
   for (int position = 0; position < 200; ++position)
     for (const bool is_sine : {false, true})
       for (int i = 0; i < rotary_dim / 2; ++i)
         rope.push_back(static_cast<float>(is_sine ? std::sin(position / (i + 1.0)) : std::cos(position / (i + 1.0))));
   const std::vector<int32_t> positions = {0, 1, 150, 199, 3}, slots = {64, 191, 0, -1, 63};
-  const OnDevice<float> device_qkv(qkv), device_q_norm(q_norm), device_k_norm(k_norm), device_rope(rope);
+  const OnDevice<float> device_qkv(qkv), device_q_norm(q_norm), device_k_norm(k_norm), device_rope(rope),
+      device_scales(query_scales), squares(static_cast<size_t>(kTokens * (num_heads + num_kv_heads)));
   const OnDevice<int32_t> device_positions(positions), device_slots(slots);
   const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())),
       q(static_cast<size_t>(kTokens * num_heads * layout.k_dim));
@@ -513,6 +564,15 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
   args.layout = layout;
   args.cache = cache.get();
   args.q = q.get();
+  args.rotates_before_norm = rotates_first;
+  if (has_query_scales) args.query_scales = device_scales.get();
+  if (norm_ranks > 0) {
+    launch_head_squares(args, squares.get(), stream());
+    args.world_size = norm_ranks;
+    args.total_kv_heads = num_kv_heads * norm_ranks;
+    for (int rank = 0; rank < norm_ranks; ++rank)
+      args.squares[rank] = squares.get();
+  }
   launch_qkv(args, stream());
   const std::vector<uint16_t> got_cache = cache.read(), got_q = q.read();
 
@@ -525,23 +585,37 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
     for (int head = 0; head < num_heads + 2 * num_kv_heads; ++head) {
       const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
       std::vector<double> row(static_cast<size_t>(layout.k_dim), 0.0);
-      double square = 0;
-      for (int d = 0; d < head_dim; ++d) {
-        row[static_cast<size_t>(d)] =
-            qkv[token * static_cast<size_t>(stride) + static_cast<size_t>(head * head_dim + d)];
-        square += row[static_cast<size_t>(d)] * row[static_cast<size_t>(d)];
-      }
-      if (has_norm && !is_v)
-        for (int d = 0; d < head_dim; ++d)
-          row[static_cast<size_t>(d)] *=
-              (is_q ? q_norm : k_norm)[static_cast<size_t>(d)] / std::sqrt(square / head_dim + 1e-5);
-      if (!is_v)
+      const float* const of_token = qkv.data() + token * static_cast<size_t>(stride);
+      for (int d = 0; d < head_dim; ++d)
+        row[static_cast<size_t>(d)] = of_token[head * head_dim + d];
+      const auto rotate = [&] {
         for (int i = 0; i < rotary_dim / 2; ++i) {
           const float* table = rope.data() + positions[token] * rotary_dim;
           double &first = row[static_cast<size_t>(i)], &second = row[static_cast<size_t>(i + rotary_dim / 2)];
           const double x = first, y = second, c = table[i], s = table[i + rotary_dim / 2];
           first = x * c - y * s, second = y * c + x * s;
         }
+      };
+      const auto norm = [&] {
+        const int first_head = is_q ? 0 : num_heads, heads = is_q ? num_heads : num_kv_heads;
+        double square = 0;
+        if (norm_ranks == 0)
+          for (int d = 0; d < head_dim; ++d)
+            square += row[static_cast<size_t>(d)] * row[static_cast<size_t>(d)] / head_dim;
+        else
+          for (int k = first_head * head_dim; k < (first_head + heads) * head_dim; ++k)
+            square += static_cast<double>(of_token[k]) * of_token[k] / (heads * head_dim);
+        const int first_weight = norm_ranks == 0 ? 0 : (head - first_head) * head_dim;
+        for (int d = 0; d < head_dim; ++d)
+          row[static_cast<size_t>(d)] *=
+              (is_q ? q_norm : k_norm)[static_cast<size_t>(first_weight + d)] / std::sqrt(square + 1e-5);
+      };
+      if (!is_v && rotates_first) rotate();
+      if (!is_v && has_norm) norm();
+      if (!is_v && !rotates_first) rotate();
+      if (is_q && has_query_scales)
+        for (double& value : row)
+          value *= query_scales[static_cast<size_t>(positions[token])];
       if (is_q) {
         for (int d = 0; d < layout.k_dim; ++d)
           check_value(got_q[(token * static_cast<size_t>(num_heads) + static_cast<size_t>(head)) *
@@ -565,11 +639,15 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
 
 TEST(kernel_qkv_writes_only_its_slots) {
   for (const FloatType type : kTypes) {
-    check_qkv(type, 4, 2, 64, 64, false);
-    check_qkv(type, 7, 1, 24, 24, true);
-    check_qkv(type, 3, 3, 40, 20, true);
-    check_qkv(type, 3, 1, 15, 14, false);
-    check_qkv(type, 12, 2, 128, 128, false);
+    check_qkv(type, {4, 2, 64, 64, false});
+    check_qkv(type, {7, 1, 24, 24, true});
+    check_qkv(type, {3, 3, 40, 20, true});
+    check_qkv(type, {3, 1, 15, 14, false});
+    check_qkv(type, {12, 2, 128, 128, false});
+    check_qkv(type, {3, 3, 40, 20, true, true});
+    check_qkv(type, {4, 2, 64, 64, false, false, true});
+    for (const int ranks : {1, 2, 4})
+      check_qkv(type, {6, 2, 24, 24, true, false, false, ranks});
   }
 }
 

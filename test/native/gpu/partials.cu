@@ -24,6 +24,7 @@ TEST(kernel_partials_add_in_a_tree) {
       args.num_tokens = kTokens;
       args.hidden_size = kHidden;
       args.replaces = replaces;
+      args.scale = kResidualScale;
       launch_add_partials(args, stream());
       const std::vector<float> got = hidden.read();
       for (size_t i = 0; i < got.size(); ++i) {
@@ -36,7 +37,7 @@ TEST(kernel_partials_add_in_a_tree) {
           sums.resize(sums.size() / 2);
         }
         const float with_bias = sums[0] + bias[i % kHidden];
-        EXPECT_EQ(got[i], replaces ? with_bias : before[i] + with_bias);
+        EXPECT_EQ(got[i], replaces ? with_bias : std::fma(with_bias, kResidualScale, before[i]));
       }
     }
 }
@@ -166,6 +167,100 @@ TEST(kernel_add_norm_matches_the_separate_kernels) {
   for (const FloatType type : kTypes)
     for (const AddNormCase& shape : cases)
       check_add_norm(type, shape);
+}
+
+// What the norm of the sum is, and the next norm.
+struct NormedSum {
+  bool has_norm, has_next_weight, is_next_layer_norm;
+};
+
+// The norm of the sum is scaled and added to the old hidden states, and the next norm reads the result. Some rows give
+// the same bits.
+void check_normed_sum(FloatType type, int64_t size, const NormedSum& kinds) {
+  constexpr int kTokens = 3, kParts = 2;
+  const DepthSplit split = split_depth(size, size, row_parallel_parts(size));
+  const std::vector<float> before = noise(1, kTokens * size, 3), bias = noise(2, size, 1), of_sum = noise(3, size, 1),
+                           weight = noise(4, size, 1), next_bias = noise(5, size, 1),
+                           partials = noise(6, kParts * kTokens * size, 2);
+  const OnDevice<float> on_bias(bias), on_of_sum(of_sum), on_weight(weight), on_next_bias(next_bias),
+      on_partials(partials), hidden(before), old(before);
+  const std::vector<int32_t> rows = {2, 0};
+  const OnDevice<int32_t> on_rows(rows);
+  const auto acts_size = static_cast<size_t>(kTileTokens * split.padded());
+  const OnDevice<uint16_t> acts(acts_size), some_acts(acts_size);
+  AddNormArgs args;
+  args.sum.hidden = hidden.get();
+  for (int part = 0; part < kParts; ++part)
+    args.sum.partials[part] = on_partials.get() + part * kTokens * size;
+  args.sum.world_size = kParts;
+  args.sum.bias = on_bias.get();
+  args.sum.num_tokens = args.norm.num_rows = kTokens;
+  args.sum.hidden_size = args.norm.hidden_size = size;
+  args.sum.norm = kinds.has_norm ? on_of_sum.get() : nullptr;
+  args.sum.eps = 1e-3f;
+  args.sum.scale = kResidualScale;
+  args.norm.type = type;
+  args.norm.hidden = hidden.get();
+  args.norm.weight = kinds.has_next_weight ? on_weight.get() : nullptr;
+  args.norm.bias = kinds.is_next_layer_norm ? on_next_bias.get() : nullptr;
+  args.norm.eps = 1e-6f;
+  args.norm.split = split;
+  args.norm.acts = acts.get();
+  launch_add_norm(args, stream());
+
+  const std::vector<float> got = hidden.read();
+  const std::vector<uint16_t> got_acts = acts.read();
+  const auto mean_of = [&](const std::vector<double>& values, auto&& term) {
+    double sum = 0;
+    for (const double value : values)
+      sum += term(value) / static_cast<double>(size);
+    return sum;
+  };
+  for (int64_t token = 0; token < kTokens; ++token) {
+    std::vector<double> row;
+    for (int64_t k = 0; k < size; ++k)
+      row.push_back(static_cast<double>(partials[static_cast<size_t>(token * size + k)]) +
+                    partials[static_cast<size_t>((kTokens + token) * size + k)] + bias[static_cast<size_t>(k)]);
+    const double scale = 1 / std::sqrt(mean_of(row, [](double x) { return x * x; }) + 1e-3);
+    for (int64_t k = 0; k < size; ++k) {
+      double& value = row[static_cast<size_t>(k)];
+      if (kinds.has_norm) value *= scale * of_sum[static_cast<size_t>(k)];
+      value = before[static_cast<size_t>(token * size + k)] + value * static_cast<double>(kResidualScale);
+      expect_close(got[static_cast<size_t>(token * size + k)], value, 1e-5 * (std::abs(value) + 10), "normed sum");
+    }
+    const double mean = kinds.is_next_layer_norm ? mean_of(row, [](double x) { return x; }) : 0;
+    const double next = 1 / std::sqrt(mean_of(row, [&](double x) { return (x - mean) * (x - mean); }) + 1e-6);
+    for (int64_t k = 0; k < size; ++k) {
+      double wanted = row[static_cast<size_t>(k)];
+      if (kinds.has_next_weight) wanted = (wanted - mean) * next * weight[static_cast<size_t>(k)];
+      if (kinds.is_next_layer_norm) wanted += next_bias[static_cast<size_t>(k)];
+      const auto place = static_cast<size_t>(operand_index(token, split.place(k), split.padded()));
+      expect_close(value_of(type, got_acts[place]), wanted, rounding_of(type) * (std::abs(wanted) + 1e-2),
+                   "norm of a normed sum");
+    }
+  }
+
+  args.sum.hidden = old.get();
+  args.owners[0] = old.get();
+  args.tokens_per_owner = kTokens;
+  args.norm.rows = on_rows.get();
+  args.norm.num_rows = static_cast<int>(rows.size());
+  args.norm.acts = some_acts.get();
+  launch_add_norm(args, stream());
+  EXPECT(old.read() == before);
+  const std::vector<uint16_t> of_rows = some_acts.read();
+  for (size_t row = 0; row < rows.size(); ++row)
+    for (int64_t k = 0; k < size; ++k)
+      EXPECT_EQ(of_rows[static_cast<size_t>(operand_index(static_cast<int64_t>(row), split.place(k), split.padded()))],
+                got_acts[static_cast<size_t>(operand_index(rows[row], split.place(k), split.padded()))]);
+}
+
+TEST(kernel_add_norm_norms_the_sum) {
+  for (const FloatType type : kTypes)
+    for (const int64_t size : {45, 300, 896})
+      for (const NormedSum& kinds : {NormedSum{true, true, false}, NormedSum{true, false, false},
+                                     NormedSum{false, true, true}, NormedSum{false, false, false}})
+        check_normed_sum(type, size, kinds);
 }
 
 }  // namespace

@@ -152,7 +152,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   args.out_stride = stride;
   args.gated = gated.get();
   args.gated_split = gated_split;
-  args.activation = Activation::kSilu;
+  args.activation = shape.tokens % 2 == 0 ? Activation::kClampedSwish : Activation::kSilu;
+  if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(rows, shape.tokens)), 0));
   if (!is_gated) args.tile_flags = flags.get();
   ActMaps maps;
@@ -186,11 +187,10 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
         const int64_t row = feature / 8 * 16 + feature % 8;
         is_written[static_cast<size_t>(gated_split.place(feature))] = true;
         if ((token + feature) % step != 0) continue;
-        const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
+        const double wanted = gated_in_doubles(args.activation, dot(row, token, size), dot(row + 8, token, size));
         const float value =
             value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token,
-                     feature);
+        expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", gated", token, feature);
       }
       for (int64_t k = 0; k < gated_split.padded(); ++k)
         if (!is_written[static_cast<size_t>(k)])
@@ -206,7 +206,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
       }
       EXPECT(std::isfinite(value));
       if ((token + row) % step != 0) continue;
-      const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
+      const double wanted = dot(row, token, size) * args.residual_scale + (output == GemmOutput::kResidual ? old : 0);
       expect_close(value, wanted, 1e-5 * size, what, token, row);
     }
   }
