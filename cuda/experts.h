@@ -15,7 +15,7 @@ struct RouterArgs {
   const int32_t* ids = nullptr;   // (num_tokens) a token with kNoToken has no experts
   int num_tokens = 0;
   int64_t hidden_size = 0;
-  const float* norm = nullptr;  // (hidden_size)
+  const float* norm = nullptr;  // (hidden_size) or null
   float eps = 0;
   const float* router = nullptr;          // (num_experts, hidden_size)
   const float* bias = nullptr;            // (num_experts) or null

@@ -202,6 +202,8 @@ std::vector<KernelCase> repeated_cases() {
       norm_case(size(1024, 5), true),
       add_norm_case(size(64, 3)),
       qkv_case(size(64, 3)),
+      head_squares_case(size(64, 3)),
+      logits_case(size(64, 3)),
       heads_case(),
       gemm_case(layer("qkv"), 1, GemmKernel::kGemv),
       gemm_case(layer("output"), 1, GemmKernel::kGemv),

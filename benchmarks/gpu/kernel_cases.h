@@ -70,6 +70,8 @@ KernelCase embed_case(int tokens);
 KernelCase norm_case(int tokens, bool is_row_major);
 KernelCase add_norm_case(int tokens);
 KernelCase qkv_case(int tokens);
+KernelCase head_squares_case(int tokens);  // for norms over all heads
+KernelCase logits_case(int num_rows);
 
 // The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768.
 std::vector<KernelCase> expert_cases(int tokens);

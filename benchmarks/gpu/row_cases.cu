@@ -98,6 +98,39 @@ KernelCase qkv_case(int tokens) {
   return made;
 }
 
+KernelCase head_squares_case(int tokens) {
+  KernelCase made;
+  made.name = "head squares x" + std::to_string(tokens);
+  made.kernel = "head_squares_kernel";
+  made.prepare = [=](cudaStream_t stream) {
+    const std::shared_ptr<Heads> heads = make_heads(tokens, stream);
+    const auto squares =
+        std::make_shared<DeviceBuffer>(zeros(int64_t{tokens} * (heads->heads + heads->kv_heads), stream));
+    return PreparedCase{[=](int) { launch_head_squares(heads->args, squares->as<float>(), stream); },
+                        {output_of(*squares)}};
+  };
+  return made;
+}
+
+// The logits of Gemma 2: each launch scales what the previous one has written.
+KernelCase logits_case(int num_rows) {
+  const int64_t num_ids = is_tiny ? 500 : 256000;
+  KernelCase made;
+  made.name = "logits x" + std::to_string(num_rows);
+  made.kernel = "scale_logits_kernel";
+  made.bytes = static_cast<double>(num_rows * num_ids) * 2 * sizeof(float);
+  made.prepare = [=](cudaStream_t stream) {
+    const auto logits = std::make_shared<DeviceBuffer>(floats(num_rows * num_ids, stream, kHidden));
+    LogitsArgs args;
+    args.logits = logits->as<float>();
+    args.num_rows = num_rows;
+    args.num_ids = args.stride = num_ids;
+    args.soft_cap = 30;
+    return PreparedCase{[=](int) { launch_logits(args, stream), static_cast<void>(logits); }, {output_of(*logits)}};
+  };
+  return made;
+}
+
 namespace {
 
 // The norm of row `token`, whose values are `at(k)`.

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterArgs args) {
     const float scale = norm_scale(shared + t * layout.floats + layout.squares, size, args.eps);
     const float* const from = hidden_of(t);
     for (int64_t k = threadIdx.x; k < size; k += kThreads)
-      shared[t * layout.floats + k] = from[k] * scale * args.norm[k];
+      shared[t * layout.floats + k] = args.norm == nullptr ? from[k] : from[k] * scale * args.norm[k];
   }
   __syncthreads();
   const int num_rows = moe.num_experts + (args.shared_gate == nullptr ? 0 : 1);

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
 }
 
 // Grid: (blocks of ids, rows).
-__global__ void __launch_bounds__(kThreads) logits_kernel(LogitsArgs args) {
+__global__ void __launch_bounds__(kThreads) scale_logits_kernel(LogitsArgs args) {
   const int64_t id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (id >= args.num_ids) return;
   float& logit = args.logits[blockIdx.y * args.stride + id];
@@ -102,7 +102,7 @@ void launch_norm(const NormArgs& args, cudaStream_t stream) {
 void launch_logits(const LogitsArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.num_rows < 65536 && args.num_ids > 0 && args.num_ids <= args.stride &&
                 args.logits != nullptr);
-  launch(logits_kernel,
+  launch(scale_logits_kernel,
          dim3(static_cast<unsigned>((args.num_ids + kThreads - 1) / kThreads), static_cast<unsigned>(args.num_rows)),
          dim3(kThreads), 0, stream, args);
 }

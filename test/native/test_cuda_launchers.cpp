@@ -143,16 +143,38 @@ TEST(cuda_row_launchers_reject_invalid_arguments) {
           {"block_size % 32 == 0", [](QkvArgs& args) { args.layout.block_size = 16; }},
           {"rotary_dim % 2 == 0", [](QkvArgs& args) { args.rotary_dim = 3; }},
           {"rotary_dim <= args.layout.head_dim", [](QkvArgs& args) { args.rotary_dim = kHeadDim + 2; }},
+          {"total_kv_heads > 0", [](QkvArgs& args) { args.squares[0] = dummy_pointer<float>(); }},
       });
+  expect_refused<QkvArgs>(good_qkv(),
+                          [](const QkvArgs& args) { launch_head_squares(args, dummy_pointer<float>(), stream()); },
+                          {
+                              {"num_tokens > 0", [](QkvArgs& args) { args.num_tokens = 0; }},
+                              {"parts == 1", [](QkvArgs& args) { args.parts = 2; }},
+                              {"bias == nullptr", [](QkvArgs& args) { args.bias = dummy_pointer<float>(); }},
+                          });
+  LogitsArgs logits;
+  logits.logits = dummy_pointer<float>();
+  logits.num_rows = kTokens;
+  logits.num_ids = logits.stride = kHidden;
+  expect_refused<LogitsArgs>(logits, [](const LogitsArgs& args) { launch_logits(args, stream()); },
+                             {
+                                 {"num_rows > 0", [](LogitsArgs& args) { args.num_rows = 0; }},
+                                 {"num_rows < 65536", [](LogitsArgs& args) { args.num_rows = 65536; }},
+                                 {"num_ids > 0", [](LogitsArgs& args) { args.num_ids = 0; }},
+                                 {"num_ids <= args.stride", [](LogitsArgs& args) { args.stride = kHidden - 1; }},
+                                 {"logits != nullptr", [](LogitsArgs& args) { args.logits = nullptr; }},
+                             });
 }
 
 TEST(cuda_sum_launchers_reject_invalid_arguments) {
-  expect_refused<AddPartialsArgs>(good_sum(), [](const AddPartialsArgs& args) { launch_add_partials(args, stream()); },
-                                  {
-                                      {"num_tokens > 0", [](AddPartialsArgs& args) { args.num_tokens = 0; }},
-                                      {"hidden_size > 0", [](AddPartialsArgs& args) { args.hidden_size = 0; }},
-                                      {"world_size == 8", [](AddPartialsArgs& args) { args.world_size = 3; }},
-                                  });
+  expect_refused<AddPartialsArgs>(
+      good_sum(), [](const AddPartialsArgs& args) { launch_add_partials(args, stream()); },
+      {
+          {"num_tokens > 0", [](AddPartialsArgs& args) { args.num_tokens = 0; }},
+          {"hidden_size > 0", [](AddPartialsArgs& args) { args.hidden_size = 0; }},
+          {"world_size == 8", [](AddPartialsArgs& args) { args.world_size = 3; }},
+          {"norm == nullptr", [](AddPartialsArgs& args) { args.norm = dummy_pointer<float>(); }},
+      });
   AddNormArgs both;
   both.sum = good_sum();
   both.norm = good_norm();
@@ -160,6 +182,8 @@ TEST(cuda_sum_launchers_reject_invalid_arguments) {
       both, [](const AddNormArgs& args) { launch_add_norm(args, stream()); },
       {
           {"world_size == 8", [](AddNormArgs& args) { args.sum.world_size = 0; }},
+          {"!args.sum.replaces",
+           [](AddNormArgs& args) { args.sum.norm = dummy_pointer<float>(), args.sum.replaces = true; }},
           {"norm.num_rows > 0", [](AddNormArgs& args) { args.norm.num_rows = 0; }},
           {"norm.hidden_size == args.sum.hidden_size", [](AddNormArgs& args) { args.sum.hidden_size = 2 * kHidden; }},
           {"part_cols == norm.hidden_size", [](AddNormArgs& args) { args.norm.split.parts = 2; }},
@@ -335,6 +359,28 @@ TEST(cuda_recurrent_launchers_reject_invalid_arguments) {
                                      {"gates != nullptr", [](OutputGateArgs& args) { args.gates = nullptr; }},
                                      {"gate_stride >= size", [](OutputGateArgs& args) { args.gate_stride -= 1; }},
                                  });
+}
+
+TEST(cuda_refuses_what_it_lacks_of_norms_and_activations) {
+  const auto refusal = [](const std::function<void(DeviceModel&)>& change) {
+    DeviceModel model;
+    model.hidden_size = kHidden, model.head_dim = 32, model.vocab_size = 100;
+    change(model);
+    return cuda_refusal(model);
+  };
+  const auto refused = [](const std::string& what) {
+    return "CUDA: " + what + " are not supported yet: run this model with device cpu";
+  };
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.norms.is_of_sum = true; }), refused("norms of sums"));
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.norm_kind = NormKind::kLayer; }), "");
+  EXPECT_EQ(refusal([](DeviceModel& model) {
+              model.norm_kind = NormKind::kLayer;
+              model.norms.mlp_out = true;
+            }),
+            refused("layer norms of results or before experts"));
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.activation = Activation::kXielu; }),
+            refused("activations of this kind"));
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.has_gated_mlp = false; }), refused("MLPs without gates"));
 }
 
 TEST(cuda_refuses_recurrent_layers_that_it_cannot_run) {

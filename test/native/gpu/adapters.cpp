@@ -40,8 +40,16 @@ std::vector<uint64_t> load_adapters(Session& session) {
   return {0, session.engine().load_adapter(one.source), session.engine().load_adapter(two.source)};
 }
 
-TEST(cuda_adapters_answer_like_the_cpu) {
-  const TinyModel model(splittable_shape(), DType::kF16);
+// Updated results that are added as they are, scaled, or after their norm.
+std::vector<TinyShape> shapes() {
+  TinyShape scaled = splittable_shape(), normed = splittable_shape();
+  scaled.residual_scale = 0.5;
+  normed.residual_scale = 0.5, normed.norms.attention_out = normed.norms.mlp_out = true;
+  return {splittable_shape(), scaled, normed};
+}
+
+void expect_like_the_cpu(const TinyShape& shape) {
+  const TinyModel model(shape, DType::kF16);
   LoadRequest on_cpu = with_adapters(model.request());
   on_cpu.compute = ComputeChoice::kF32;
   Session cpu(on_cpu);
@@ -68,8 +76,13 @@ TEST(cuda_adapters_answer_like_the_cpu) {
   }
 }
 
-TEST(cuda_adapters_change_no_bit_of_other_rows) {
-  const TinyModel model(splittable_shape(), DType::kBf16);
+TEST(cuda_adapters_answer_like_the_cpu) {
+  for (const TinyShape& shape : shapes())
+    expect_like_the_cpu(shape);
+}
+
+void expect_same_bits(const TinyShape& shape) {
+  const TinyModel model(shape, DType::kBf16);
   const Prompts prompts = {random_ids(1, 70, 300), random_ids(2, 5, 300)};
   std::vector<Answer> of_one_rank;
   for (const int world_size : {1, 2}) {
@@ -96,6 +109,11 @@ TEST(cuda_adapters_change_no_bit_of_other_rows) {
     session.engine().unload_adapter(ids[1]);
     EXPECT(session.wait(session.submit(request_of(prompts[0], ids[2], 4))) == alone[2]);
   }
+}
+
+TEST(cuda_adapters_change_no_bit_of_other_rows) {
+  for (const TinyShape& shape : shapes())
+    expect_same_bits(shape);
 }
 
 }  // namespace

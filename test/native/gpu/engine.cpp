@@ -264,14 +264,16 @@ std::vector<std::pair<const char*, TinyShape>> family_models() {
   gemma2.activation = Activation::kGeluTanh, gemma2.sliding_window = 40;
   olmo2.norms = {false, true, false, true};
   olmo2.has_qk_norm = olmo2.has_norm_of_all_heads = true;
+  TinyShape flex_olmo = olmo2;
+  flex_olmo.num_experts = flex_olmo.top_k = 3;
   cohere.norm_kind = NormKind::kLayer, cohere.is_parallel = true, cohere.logit_scale = 0.5;
   gpt_oss.has_sinks = true, gpt_oss.activation = Activation::kClampedSwish, gpt_oss.sliding_window = 40;
   gpt_oss.num_experts = gpt_oss.top_k = 3, gpt_oss.residual_scale = 0.5;
   gpt_oss.norms.mlp_out = true;
   hunyuan.has_qk_norm = hunyuan.rotates_before_qk_norm = true, hunyuan.query_scale_growth = 0.3;
-  std::vector<std::pair<const char*, TinyShape>> all = {{"granite", granite}, {"gemma2", gemma2},
-                                                        {"olmo2", olmo2},     {"cohere", cohere},
-                                                        {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}};
+  std::vector<std::pair<const char*, TinyShape>> all = {
+      {"granite", granite}, {"gemma2", gemma2},   {"olmo2", olmo2},    {"flex_olmo", flex_olmo},
+      {"cohere", cohere},   {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}};
   for (auto& [name, shape] : all)
     shape.intermediate_size = 256;
   return all;

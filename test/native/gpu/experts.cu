@@ -26,6 +26,7 @@ struct RouterCase {
   int num_tokens = 1;
   int64_t hidden_size = 64;
   bool has_bias = false, has_selection_bias = false, has_scales = false, has_gate = false;
+  bool lacks_norm = false;
 };
 
 struct Choices {
@@ -59,7 +60,7 @@ class Router {
     args.ids = on_ids.get();
     args.num_tokens = shape_.num_tokens;
     args.hidden_size = shape_.hidden_size;
-    args.norm = on_norm.get();
+    if (!shape_.lacks_norm) args.norm = on_norm.get();
     args.eps = 1e-6f;
     args.router = on_router.get();
     if (shape_.has_bias) args.bias = on_bias.get();
@@ -85,7 +86,7 @@ class Router {
       const auto dot = [&](const float* row) {
         double sum = 0;
         for (size_t k = 0; k < size; ++k)
-          sum += row[k] * (hidden[token * size + k] * scale * norm[k]);
+          sum += row[k] * hidden[token * size + k] * (shape_.lacks_norm ? 1 : scale * norm[k]);
         return sum;
       };
       std::vector<float> logits;
@@ -123,6 +124,7 @@ TEST(kernel_router_chooses_like_the_cpu) {
                                          {grouped, 9, 64, true, true, true, true},
                                          {scaled, 2, 64, false, false, false, true},
                                          {moe_of(33, 2), 259, 32},
+                                         {moe_of(5, 2), 3, 64, true, false, false, true, true},
                                          {grouped, 257, 40, false, true, false, true}};
   for (const RouterCase& shape : cases) {
     const Router router(shape);

@@ -123,7 +123,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
-  const std::vector<float> bias = noise(3, round_up(rows, 16), 1);
+  // Gates and ups that reach the limits of clamped gates.
+  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 6 : 1);
   // Padding rows hold NaN, which must not reach the tokens.
   const int64_t act_rows = shape.tokens + 5;
   std::vector<uint16_t> act_bits(static_cast<size_t>(act_rows * split.padded()), 0);
