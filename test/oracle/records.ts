@@ -82,8 +82,8 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
     ...files.map((file) => path.relative('.', file)),
     `tensors ${tensors.length}`,
     ...tensors.map(
-      ({ name, file, offset, dtype, shape, interleavedHeadDim = 0, interleavedRows = 0 }) =>
-        `${name} ${file} ${offset} ${dtype} ${list(shape)} ${interleavedHeadDim} ${interleavedRows}`,
+      ({ name, file, offset, dtype, shape, interleavedHeadDim = 0, interleavedRows = 0, isTransposed = false }) =>
+        `${name} ${file} ${offset} ${dtype} ${list(shape)} ${interleavedHeadDim} ${interleavedRows} ${Number(isTransposed)}`,
     ),
     `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.layers.length} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
       ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${spec.qkNorm}` +

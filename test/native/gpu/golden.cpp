@@ -84,7 +84,7 @@ void read_request(std::istream& in, LoadRequest& request) {
     in >> tensor.name >> tensor.file_idx >> tensor.offset;
     tensor.dtype = read_dtype(in);
     tensor.shape = read_list<int64_t>(in);
-    in >> tensor.paired_head_dim >> tensor.paired_rows;
+    in >> tensor.paired_head_dim >> tensor.paired_rows >> tensor.is_transposed;
   }
   ModelSpec& spec = request.spec;
   std::string word;
