@@ -64,8 +64,9 @@ GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
-  // The fused epilogues handle neither output gates nor norms over all heads.
-  const bool can_fuse_heads = heads != nullptr && !model_.has_output_gate && model_.qk_norm != QkNorm::kAllHeads;
+  // launch_gemv has no output gates, and of the heads only what most models have. The other kernels add parts.
+  const bool can_add_parts = heads != nullptr && !model_.has_output_gate && model_.qk_norm != QkNorm::kAllHeads;
+  const bool can_fuse_heads = can_add_parts && !heads->rotates_before_norm && heads->query_scales == nullptr;
   if (can_fuse_heads && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
   if (norm != nullptr && pending_) {
     if (is_gemv(fused) && norm->bias == nullptr && pending_->local == nullptr && pending_->norm == nullptr) {
@@ -92,7 +93,7 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
   QkvArgs of_parts;
-  if (can_fuse_heads && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
+  if (can_add_parts && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
     of_parts = *heads;
     of_parts.qkv = parts_.as<float>();
     of_parts.parts = product.weights.split.parts;

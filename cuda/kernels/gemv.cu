@@ -114,7 +114,7 @@ __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first
     for (int d = lane_id(); d < head_dim; d += kWarpSize)
       row[d] = ld_relaxed_gpu(from + d);
     __syncwarp();
-    finish_head<T>(args.heads, token, first_head + head, row);
+    finish_head<T, false>(args.heads, token, first_head + head, row);
     __syncwarp();
   }
 }
@@ -258,7 +258,8 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   if (args.has_heads) {
     const QkvArgs& heads = args.heads;
     CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out &&
-                  heads.parts == 1 && heads.bias == nullptr && heads.squares[0] == nullptr &&
+                  heads.parts == 1 && heads.bias == nullptr && heads.squares[0] == nullptr && !heads.rotates_before_norm &&
+                  heads.query_scales == nullptr &&
                   heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
     CAPSTAN_CHECK(product.weights.rows ==
                       int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim &&

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
     if (args.bias != nullptr) row[d] += args.bias[int64_t{head} * head_dim + d];
   }
   __syncwarp();
-  finish_head<T>(args, token, head, row);
+  finish_head<T, true>(args, token, head, row);
 }
 
 // One warp per (token, head of q or k).

@@ -81,44 +81,56 @@ __device__ __forceinline__ float scale_of_all_heads(const QkvArgs& args, int64_t
   return 1.0f / sqrtf(sum / static_cast<float>(total * args.layout.head_dim) + args.eps);
 }
 
+// The norm of a head, in place. kIsOfAllHeads: the norm may be over all heads.
+template <bool kIsOfAllHeads>
+__device__ __forceinline__ void norm_head(const QkvArgs& args, int64_t token, int head, float* row) {
+  const bool is_q = head < args.num_heads;
+  const int head_dim = args.layout.head_dim, lane = lane_id();
+  const float* norm = is_q ? args.q_norm : args.k_norm;
+  if (norm == nullptr) return;
+  float scale;
+  if (kIsOfAllHeads && args.squares[0] != nullptr) {
+    scale = scale_of_all_heads(args, token, is_q);
+    norm += (is_q ? head : head - args.num_heads) * head_dim;
+  } else {
+    float square = 0;
+    for (int d = lane; d < head_dim; d += kWarpSize)
+      square = fmaf(row[d], row[d], square);
+    scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
+  }
+  for (int d = lane; d < head_dim; d += kWarpSize)
+    row[d] = row[d] * scale * norm[d];
+  __syncwarp();
+}
+
+__device__ __forceinline__ void rotate_head(const QkvArgs& args, int64_t token, float* row) {
+  const int half = args.rotary_dim / 2;
+  const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
+  for (int d = lane_id(); d < half; d += kWarpSize) {
+    const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
+    row[d] = fmaf(first, c, -(second * s));
+    row[d + half] = fmaf(second, c, first * s);
+  }
+  __syncwarp();
+}
+
 // One warp finishes a head of q, k or v, whose values are in `row` (head_dim floats of shared memory): QK norm and RoPE
-// in place, then the store to q or to the cache.
-template <class T>
+// in place, then the store to q or to the cache. kHasAll: also norms over all heads or after RoPE, and query_scales.
+// The registers of launch_gemv do not suffice for them.
+template <class T, bool kHasAll>
 __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, int head, float* row) {
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();
   const bool is_q = head < args.num_heads, is_v = head >= args.num_heads + num_kv_heads;
-  const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
-#pragma unroll 1
-  for (int step = 0; step < 2 && !is_v; ++step) {
-    const bool is_rotation = (step == 0) == args.rotates_before_norm;
-    if (is_rotation) {
-      const int half = args.rotary_dim / 2;
-      const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
-      for (int d = lane; d < half; d += kWarpSize) {
-        const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
-        row[d] = fmaf(first, c, -(second * s));
-        row[d + half] = fmaf(second, c, first * s);
-      }
-    } else if (norm != nullptr) {
-      float scale;
-      if (args.squares[0] != nullptr) {
-        scale = scale_of_all_heads(args, token, is_q);
-        norm += (is_q ? head : head - args.num_heads) * head_dim;
-      } else {
-        float square = 0;
-        for (int d = lane; d < head_dim; d += kWarpSize)
-          square = fmaf(row[d], row[d], square);
-        scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
-      }
-      for (int d = lane; d < head_dim; d += kWarpSize)
-        row[d] = row[d] * scale * norm[d];
-    }
-    __syncwarp();
+  const bool rotates_first = kHasAll && args.rotates_before_norm;
+  if (!is_v) {
+    if (rotates_first) rotate_head(args, token, row);
+    norm_head<kHasAll>(args, token, head, row);
+    if (!rotates_first) rotate_head(args, token, row);
   }
 
   if (is_q) {
     uint16_t* to = args.q + (token * args.num_heads + head) * args.layout.k_dim;
-    const float scale = args.query_scales == nullptr ? 1.0f : args.query_scales[args.positions[token]];
+    const float scale = kHasAll && args.query_scales != nullptr ? args.query_scales[args.positions[token]] : 1.0f;
     for (int d = lane; d < args.layout.k_dim; d += kWarpSize)
       to[d] = d < head_dim ? to_bits<T>(row[d] * scale) : 0;
     return;

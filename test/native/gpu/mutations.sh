@@ -39,7 +39,7 @@ MUTATIONS=(
   'ups that are not clamped|cuda/kernels/epilogue.h|s/fminf(fmaxf(up, -7.0f), 7.0f)/up/|kernel_gemm_over'
   'a sum that is added before its norm|cuda/kernels/partials.cu|s/sums\[k\] = has_norm ? sum : add_sum/sums[k] = add_sum/|kernel_add_norm_norms'
   'the heads of k with the squares of q|cuda/kernels/rows.h|s/(is_q ? 0 : args.num_heads);/0;/|kernel_qkv_writes'
-  'a rotation that is always after the norm|cuda/kernels/rows.h|s/(step == 0) == args.rotates_before_norm/step != 0/|kernel_qkv_writes'
+  'a rotation that is always after the norm|cuda/kernels/rows.h|s/kHasAll \&\& args.rotates_before_norm;/false;/|kernel_qkv_writes'
   'a query with the scale of another position|cuda/kernels/rows.h|s/args.query_scales\[args.positions\[token\]\]/args.query_scales[token]/|kernel_qkv_writes'
   'scores without a soft cap|cuda/kernels/attention.cu|s/  if (args.soft_cap > 0) {/  if (false) {/|kernel_attention_over'
   'scores without a soft cap in attention by wgmma|cuda/kernels/attention_wgmma.cu|s/if (factor_of_tanh != 0)/if (false)/|kernel_attention_wgmma_over'
