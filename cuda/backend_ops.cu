@@ -76,7 +76,8 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
       norm = nullptr;
     }
   }
-  if (norm != nullptr && norm->bias != nullptr) {
+  // launch_gemv has RMS norms only.
+  if (norm != nullptr && (norm->weight == nullptr || norm->bias != nullptr)) {
     launch_norm(*norm, stream_);
     norm = nullptr;
   }

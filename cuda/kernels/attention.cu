@@ -105,6 +105,16 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
     }
   }
 
+  // Before the values are loaded, so that these need no registers meanwhile.
+  if (args.soft_cap > 0) {
+    const float factor = factor_of_tanh(args);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[j][i] = tanh_approx(scores[j][i] * factor);
+  }
+
   // Tiles of dimensions after the last one repeat it. Their results are not stored.
   const auto* values =
       reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
@@ -118,14 +128,6 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   load_values(0, 0);
 
   const float scale = factor_of_scores(args);
-  if (args.soft_cap > 0) {
-    const float factor = factor_of_tanh(args);
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        scores[j][i] = tanh_approx(scores[j][i] * factor);
-  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = kMinusInfinity;

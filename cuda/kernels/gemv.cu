@@ -53,8 +53,7 @@ __device__ __forceinline__ void norm_to_shared(const NormArgs& args, uint16_t* a
              part_cols = static_cast<unsigned>(args.split.part_cols);
   for (int token = 0; token < tokens; ++token) {
     const float* row = row_of(token);
-    const bool has_norm = args.weight != nullptr;
-    const float scale = has_norm ? norm_scale(squares + token * kWarps, args.hidden_size, args.eps) : 1.0f;
+    const float scale = norm_scale(squares + token * kWarps, args.hidden_size, args.eps);
     for (unsigned first = threadIdx.x; first < padded; first += kAtOnce * kThreads) {
       float values[kAtOnce], weights[kAtOnce];
 #pragma unroll
@@ -63,7 +62,7 @@ __device__ __forceinline__ void norm_to_shared(const NormArgs& args, uint16_t* a
                        col = place % padded_part;
         const unsigned k = place / padded_part * part_cols + (col < part_cols ? col : 0);
         values[i] = row[k];
-        weights[i] = col >= part_cols ? 0.0f : has_norm ? args.weight[k] : 1.0f;
+        weights[i] = col < part_cols ? args.weight[k] : 0.0f;
       }
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
@@ -249,8 +248,8 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
                                                      : product.out != nullptr && product.output != GemmOutput::kParts);
   if (args.is_normed) {
     const DepthSplit &of_norm = args.norm.split, &of_weights = product.weights.split;
-    CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens && args.norm.bias == nullptr &&
-                  args.norm.hidden_size == of_norm.parts * of_norm.part_cols);
+    CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens && args.norm.weight != nullptr &&
+                  args.norm.bias == nullptr && args.norm.hidden_size == of_norm.parts * of_norm.part_cols);
     CAPSTAN_CHECK(of_norm.parts == of_weights.parts && of_norm.part_cols == of_weights.part_cols);
   } else {
     CAPSTAN_CHECK(product.acts != nullptr && !args.has_heads);
@@ -258,8 +257,8 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   if (args.has_heads) {
     const QkvArgs& heads = args.heads;
     CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out &&
-                  heads.parts == 1 && heads.bias == nullptr && heads.squares[0] == nullptr && !heads.rotates_before_norm &&
-                  heads.query_scales == nullptr &&
+                  heads.parts == 1 && heads.bias == nullptr && heads.squares[0] == nullptr &&
+                  !heads.rotates_before_norm && heads.query_scales == nullptr &&
                   heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
     CAPSTAN_CHECK(product.weights.rows ==
                       int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim &&

@@ -306,7 +306,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.norm.rows = has_heads ? nullptr : device_rows.get();
     args.norm.num_rows = tokens;
     args.norm.hidden_size = hidden_size;
-    args.norm.weight = output == GemmOutput::kGated ? nullptr : device_norm.get();
+    args.norm.weight = device_norm.get();
     args.norm.eps = 1e-6f;
     args.norm.split = split;
     args.norm.acts = acts.get();
