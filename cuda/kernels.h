@@ -176,8 +176,8 @@ void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 // squares (num_tokens, num_heads + num_kv_heads) = the sums of squares of the heads of q and k, of a complete product.
 void launch_head_squares(const QkvArgs& args, float* squares, cudaStream_t stream);
 
-// launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits. Neither for layer norms nor
-// for norms over all heads.
+// launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits. Norms are RMS norms with a
+// weight. Heads have neither norms over all heads or after RoPE nor query_scales.
 constexpr int kGemvTokens = 4;
 struct GemvArgs {
   GemmArgs product;
