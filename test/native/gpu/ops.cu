@@ -172,7 +172,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
   // Gates and ups that reach the limits of clamped gates.
-  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 6 : 1);
+  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 1);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)),
       device_acts(packed_acts(type, acts, shape.tokens, split));
   const OnDevice<float> device_bias(bias);

@@ -124,7 +124,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
   // Gates and ups that reach the limits of clamped gates.
-  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 6 : 1);
+  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 1);
   // Padding rows hold NaN, which must not reach the tokens.
   const int64_t act_rows = shape.tokens + 5;
   std::vector<uint16_t> act_bits(static_cast<size_t>(act_rows * split.padded()), 0);
