@@ -10,7 +10,8 @@ import { cut, GOOD, makeRandom, split, TOOLS } from '../../../ts/text/tool-call-
 
 const HEAD: CompletionHead = { id: 'x', created: 0, model: 'm' };
 const STYLE = { role: 'assistant', hasPrefixCache: false } as ChatStyle;
-const CALL = { options: {}, usage: {}, showsReasoning: true, customNames: [] as string[] } as ChatCall;
+const NO_NAMES: readonly string[] = [];
+const CALL = { options: {}, usage: {}, showsReasoning: true, customNames: NO_NAMES } as ChatCall;
 
 interface Message {
   content: string;
