@@ -91,14 +91,16 @@ describe.each(TRANSPORTS)('capstan serve demo over %s', (transport) => {
     expect(calls.map(({ custom }) => custom)).toEqual([
       { name: 'code', input: expect.stringMatching(/^(?:[A-Z]{3}-[0-9]{2}|none)$/) },
     ]);
-    const wrong = { type: 'grammar' as const, grammar: { ...grammar, definition: '(' } };
-    await expect(
-      client.chat.completions.create({
-        model: 'demo',
-        messages: [{ role: 'user', content: 'Hi' }],
-        tools: [{ type: 'custom', custom: { name: 'code', format: wrong } }],
-      }),
-    ).rejects.toThrow('tools[0].custom.format: ');
+    for (const definition of ['(', 'a)|(b']) {
+      const wrong = { type: 'grammar' as const, grammar: { ...grammar, definition } };
+      await expect(
+        client.chat.completions.create({
+          model: 'demo',
+          messages: [{ role: 'user', content: 'Hi' }],
+          tools: [{ type: 'custom', custom: { name: 'code', format: wrong } }],
+        }),
+      ).rejects.toThrow('tools[0].custom.format: ');
+    }
   });
 
   test('64 concurrent streams have the same text as sequential ones', async () => {

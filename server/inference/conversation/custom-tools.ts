@@ -17,8 +17,12 @@ export function customFunction({ name, description, grammar }: CustomTool): Omit
   if (typeof definition !== 'string')
     return { name, description, parameters: parametersFor({ type: 'string' }), strict: undefined };
   if (syntax === 'regex') {
-    const parameters = parametersFor({ type: 'string', pattern: `^(?:${definition})$` });
-    return { name, description, parameters, strict: true };
+    return {
+      name,
+      description,
+      parameters: parametersFor({ type: 'string', pattern: whole(definition) }),
+      strict: true,
+    };
   }
   const shown = `The text in \`input\` follows this ${typeof syntax === 'string' ? syntax : ''} grammar:\n${definition}`;
   return {
@@ -27,6 +31,16 @@ export function customFunction({ name, description, grammar }: CustomTool): Omit
     parameters: parametersFor({ type: 'string' }),
     strict: undefined,
   };
+}
+
+/** Returns the pattern of texts that match as a whole. An invalid one stays, such as `a)|(b`, and is refused later. */
+function whole(pattern: string): string {
+  try {
+    new RegExp(pattern);
+  } catch {
+    return pattern;
+  }
+  return `^(?:${pattern})$`;
 }
 
 function parametersFor(input: object): Readonly<Record<string, unknown>> {
