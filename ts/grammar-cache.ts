@@ -187,10 +187,11 @@ export class GrammarCache {
   }
 }
 
-/** Sets the param of an `invalid_argument` that names none, or only `schema`. */
+/** Sets the param of an `invalid_argument` that names none, or only `schema`: that of the message, if it names one. */
 function withParam(cause: unknown, param: string): CapstanError {
   const error = CapstanError.from(cause);
   if (error.code !== 'invalid_argument' || (error.param !== undefined && error.param !== 'schema')) return error;
   const { code, message, expected, received } = error;
-  return new CapstanError(code, message, { param, expected, received, cause });
+  const schema = /^tools\[\d+\]\.function\.parameters/.exec(message)?.[0];
+  return new CapstanError(code, message, { param: schema ?? param, expected, received, cause });
 }

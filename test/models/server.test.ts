@@ -99,7 +99,7 @@ describe.each(TRANSPORTS)('capstan serve demo over %s', (transport) => {
           messages: [{ role: 'user', content: 'Hi' }],
           tools: [{ type: 'custom', custom: { name: 'code', format: wrong } }],
         }),
-      ).rejects.toThrow('tools[0].custom.format: ');
+      ).rejects.toMatchObject({ code: 'invalid_value', param: 'tools[0].custom.format.grammar.definition' });
     }
   });
 

@@ -167,7 +167,8 @@ describe('reasoning', () => {
         expect([text, finishReason]).toEqual([expect.stringMatching(/^[0-9]{4}$/), 'stop']);
         expect(reasoning).not.toContain('</think>');
       }
-      expect(usage.reasoningTokens).toBeLessThanOrEqual(5 * 12);
+      // A character that has begun is completed first: up to three more tokens of one byte.
+      expect(usage.reasoningTokens).toBeLessThanOrEqual(5 * (12 + 3));
     }
   });
 

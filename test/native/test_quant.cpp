@@ -151,7 +151,8 @@ struct Int8Acts {
 
 std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, const ActTiles& acts) {
   // Codes behind the decoded ones are multiplied with zeros.
-  const int64_t floats = std::max(dequantized_floats(matrix.padded_k), decoded_floats(matrix.quant.num_words));
+  const int64_t floats =
+      is_int8(acts.format) ? int8_scratch_floats(kernels, matrix.quant) : dequantized_floats(matrix.padded_k);
   std::vector<float> memory(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
   std::vector<float> out(static_cast<size_t>(acts.rows * matrix.rows));
   GemmArgs args;

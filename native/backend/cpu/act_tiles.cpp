@@ -23,11 +23,20 @@ ActTiles plain_act_tiles(const CpuKernels& kernels, ActFormat format, int64_t ro
   return acts;
 }
 
+namespace {
+
+// With runs that fill less than half of their blocks, the products of tiles would cost more than they save.
+bool may_have_blocks(const CpuKernels& kernels, const QuantWeights& quant) {
+  return kernels.int8_act_format == ActFormat::kInt8Blocks && quant.num_block_words <= 2 * quant.num_words;
+}
+
+}  // namespace
+
 ActTiles int8_act_tiles(const CpuKernels& kernels, int64_t rows, const QuantWeights& quant) {
   ActTiles acts;
   acts.rows = rows;
-  acts.format = rows <= kMaxFewInt8Rows ? ActFormat::kInt8 : kernels.int8_act_format;
-  const bool has_blocks = acts.format == ActFormat::kInt8Blocks;
+  const bool has_blocks = rows > kMaxFewInt8Rows && may_have_blocks(kernels, quant);
+  acts.format = has_blocks ? ActFormat::kInt8Blocks : ActFormat::kInt8;
   acts.words = has_blocks ? quant.num_block_words : quant.num_words;
   acts.tile_rows = has_blocks ? kBlockRows : kernels.tile_rows;
   acts.runs = quant.runs;
@@ -44,8 +53,11 @@ void place_int8_acts(uint32_t* data, ActTiles& acts) {
 }
 
 int64_t int8_act_words(const CpuKernels& kernels, const QuantWeights& quant) {
-  const bool may_have_blocks = kernels.int8_act_format == ActFormat::kInt8Blocks;
-  return (may_have_blocks ? quant.num_block_words : quant.num_words) + 3 * quant.num_runs;
+  return (may_have_blocks(kernels, quant) ? quant.num_block_words : quant.num_words) + 3 * quant.num_runs;
+}
+
+int64_t int8_scratch_floats(const CpuKernels& kernels, const QuantWeights& quant) {
+  return may_have_blocks(kernels, quant) ? decoded_floats(quant.num_words) : 0;
 }
 
 }  // namespace capstan

@@ -295,7 +295,7 @@ void gemm_int8_tiles(const GemmArgs& args) {
   const int64_t max_chunk = fitting_rows < kPairRows ? kPairRows : fitting_rows - fitting_rows % kPairRows;
   alignas(64) float sums[2 * kRowTileFloats];
   int configured[2] = {0, 0};
-  Int8Products tiles;
+  Int8Products tiles = {};
   for (int64_t chunk = 0; chunk < acts.rows; chunk += max_chunk) {
     const int64_t chunk_end = acts.rows - chunk < max_chunk ? acts.rows : chunk + max_chunk;
     int panels = 0;

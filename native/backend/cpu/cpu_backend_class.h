@@ -86,7 +86,7 @@ class CpuBackend final : public Backend {
     for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
       if (is_quantized(*part)) {
         max_act_words_ = std::max(max_act_words_, int8_act_words(kernels_, part->quant));
-        max_decoded_floats_ = std::max(max_decoded_floats_, has_int8_acts_ ? decoded_floats(part->quant.num_words)
+        max_decoded_floats_ = std::max(max_decoded_floats_, has_int8_acts_ ? int8_scratch_floats(kernels_, part->quant)
                                                                            : dequantized_floats(part->padded_k));
       } else {
         max_plain_words_ = std::max(max_plain_words_, act_tiles(nullptr, kManyRows, *part).words);

@@ -1,4 +1,6 @@
 /** A custom tool has one text as its input. The model calls it as a function with one string. */
+import { ApiError } from '../../base/errors';
+import { show } from '../../base/json/validate';
 import type { ReadTool } from './tools';
 
 export interface CustomTool {
@@ -20,7 +22,11 @@ export function customFunction({ name, description, grammar }: CustomTool): Omit
     return {
       name,
       description,
-      parameters: parametersFor({ type: 'string', pattern: whole(definition) }),
+      // Servers of OpenAI's interface want both for strict functions.
+      parameters: {
+        ...parametersFor({ type: 'string', pattern: `^(?:${inJavaScript(definition)})$` }),
+        additionalProperties: false,
+      },
       strict: true,
     };
   }
@@ -33,14 +39,26 @@ export function customFunction({ name, description, grammar }: CustomTool): Omit
   };
 }
 
-/** Returns the pattern of texts that match as a whole. An invalid one stays, such as `a)|(b`, and is refused later. */
-function whole(pattern: string): string {
+/** Escapes, classes, and the beginning of a named group as Rust and Python write it. */
+const NAMED_GROUP = /\\[^]|\[(?:\\[^]|[^\]\\])*\]|\(\?P</g;
+
+function inJavaScript(definition: string): string {
+  return definition.replace(NAMED_GROUP, (part) => (part === '(?P<' ? '(?<' : part));
+}
+
+/**
+ * Throws an ApiError for an invalid regular expression. Some would be valid within a group, such as
+ * `a)|(b`.
+ * @param path Of the grammar's definition.
+ */
+export function checkGrammar({ syntax, definition }: CustomTool['grammar'], path: string): void {
+  if (syntax !== 'regex' || typeof definition !== 'string') return;
   try {
-    new RegExp(pattern);
+    new RegExp(inJavaScript(definition));
   } catch {
-    return pattern;
+    const message = `${path}: expected a regular expression, got ${show(definition)}`;
+    throw new ApiError('invalid_value', message, { param: path });
   }
-  return `^(?:${pattern})$`;
 }
 
 function parametersFor(input: object): Readonly<Record<string, unknown>> {

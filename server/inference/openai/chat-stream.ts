@@ -24,8 +24,8 @@ export class ChatChunks {
   readonly #named = new Set<string>();
   /** Reasoning to send in one piece, by choice index. */
   readonly #held = new Map<number, string>();
-  /** The open call of a custom tool with its arguments so far, by choice index. */
-  readonly #customCalls = new Map<number, ToolCallEvent>();
+  /** The calls of custom tools with their arguments so far, by choice and call index. */
+  readonly #customCalls = new Map<string, ToolCallEvent>();
   #completionTokens = 0;
 
   constructor(head: CompletionHead, call: ChatCall, promptTokens: number, style: ChatStyle) {
@@ -91,18 +91,16 @@ export class ChatChunks {
   }
 
   #takeToolCall(event: ToolCallEvent): string[] {
-    const { index, id, name, argumentsDelta } = event;
-    const open = this.#customCalls.get(index);
-    const closed = open?.id === id ? [] : this.#closeCustomCall(index);
+    const { index, callIndex, id, name, argumentsDelta } = event;
     if (this.#call.customNames.includes(name)) {
-      const before = open?.id === id ? open.argumentsDelta : '';
-      this.#customCalls.set(index, { ...event, argumentsDelta: before + argumentsDelta });
-      return [...closed, ...this.#releaseReasoning(index)];
+      const key = `${index} ${callIndex}`;
+      const before = this.#customCalls.get(key)?.argumentsDelta ?? '';
+      this.#customCalls.set(key, { ...event, argumentsDelta: before + argumentsDelta });
+      return this.#releaseReasoning(index);
     }
     const isFirst = !this.#named.has(id);
     this.#named.add(id);
     return [
-      ...closed,
       ...this.#releaseReasoning(index),
       ...toolCallDeltas(event, isFirst).map((delta) => this.#chunk(deltaChoice(index, delta))),
     ];
@@ -110,13 +108,12 @@ export class ChatChunks {
 
   #takeFinish(event: FinishEvent): string[] {
     const { index } = event;
-    return [...this.#closeCustomCall(index), ...this.#releaseReasoning(index), this.#chunk(finishChoice(event))];
-  }
-
-  #closeCustomCall(index: number): string[] {
-    const call = this.#customCalls.get(index);
-    this.#customCalls.delete(index);
-    return call === undefined ? [] : [this.#chunk(deltaChoice(index, customCallDelta(call)))];
+    const calls = [...this.#customCalls.values()].filter((call) => call.index === index);
+    return [
+      ...this.#releaseReasoning(index),
+      ...calls.map((call) => this.#chunk(deltaChoice(index, customCallDelta(call)))),
+      this.#chunk(finishChoice(event)),
+    ];
   }
 
   #releaseReasoning(index: number): string[] {

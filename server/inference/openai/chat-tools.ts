@@ -2,7 +2,7 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
-import { customFunction } from '../conversation/custom-tools';
+import { checkGrammar, customFunction } from '../conversation/custom-tools';
 import type { ChatCompletionRequest, WireTool } from './schema';
 import { withoutUndefined } from './sampling-request';
 import { checkNumbers } from './structured-output';
@@ -24,6 +24,7 @@ export function checkPart(path: string, value: OneOfTwo<unknown, unknown>): void
 export function checkTools(tools: readonly WireTool[]): void {
   tools.forEach((tool, i) => {
     checkPart(`tools[${i}]`, tool);
+    checkGrammar(grammarOf(tool.custom?.format), `tools[${i}].custom.format.grammar.definition`);
     checkNumbers(`tools[${i}].function.parameters`, tool.function?.parameters);
   });
 }

@@ -51,7 +51,7 @@ export const prompts = unsafe<SentPrompts>({
 
 const functionCall = object({ name: string, arguments: string }, ['name', 'arguments']);
 const customCall = object({ name: string, input: string }, ['name', 'input']);
-/** Which of the fields `function` and `custom` an object needs depends on its type. `checkParts` checks it. */
+/** Which of the fields `function` and `custom` an object needs depends on its type. `checkPart` checks it. */
 const kind = oneOf('function', 'custom');
 
 const message = object(

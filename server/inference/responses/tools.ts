@@ -1,7 +1,7 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
-import { customFunction } from '../conversation/custom-tools';
+import { checkGrammar, customFunction } from '../conversation/custom-tools';
 import { checkNamed, type ConvertedTools, convertTools, invalidChoice, type ReadTool } from '../conversation/tools';
 import type { ResponsesRequest, WireTool } from './schema';
 
@@ -23,8 +23,9 @@ export function readTools({ tools = [], tool_choice: choice }: ResponsesRequest)
   return { ...converted, customNames, toolChoice: toToolChoice(choice, converted) };
 }
 
-function readTool({ type, name, description, parameters, strict, format = {} }: WireTool): ReadTool {
+function readTool({ type, name, description, parameters, strict, format = {} }: WireTool, index: number): ReadTool {
   if (type !== 'custom') return { type, name, description, parameters, strict };
+  checkGrammar(format, `tools[${index}].format.definition`);
   return { type, ...customFunction({ name, description, grammar: format }) };
 }
 

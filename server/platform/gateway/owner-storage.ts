@@ -22,8 +22,7 @@ export interface OwnerStorage {
   handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void>;
   /**
    * Prepares a request for a response that is kept, or one that continues a kept response. Returns undefined for any
-   * other.
-   * Throws ApiError.
+   * other. Throws ApiError.
    */
   keepResponse(request: ResponseRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined>;
 }

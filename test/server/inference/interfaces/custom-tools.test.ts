@@ -130,15 +130,31 @@ test.each<[string, Params['tool_choice']]>([
   expect(choices[0].message.tool_calls).toEqual(WIRE_CALLS.slice(0, 1));
 });
 
-test('a regular expression constrains the text', async () => {
+const regexTool = (definition: string): OpenAI.Chat.ChatCompletionTool => ({
+  type: 'custom',
+  custom: { name: 'code', format: { type: 'grammar', grammar: { syntax: 'regex', definition } } },
+});
+
+// Named groups as Rust and Python write them.
+test.each([
+  ['[A-Z]+|[0-9]', '^(?:[A-Z]+|[0-9])$'],
+  ['(?P<month>[0-9]+)', '^(?:(?<month>[0-9]+))$'],
+  ['[(?P<]+\\(?P<', '^(?:[(?P<]+\\(?P<)$'],
+])('the regular expression %s constrains the text', async (definition, pattern) => {
   answer('Hello');
-  const tool = (definition: string): OpenAI.Chat.ChatCompletionTool => ({
-    type: 'custom',
-    custom: { name: 'code', format: { type: 'grammar', grammar: { syntax: 'regex', definition } } },
-  });
-  await client.chat.completions.create({ ...BODY, tools: [tool('[A-Z]+|[0-9]')] });
+  await client.chat.completions.create({ ...BODY, tools: [regexTool(definition)] });
   expect(fake.requests[0].grammar ?? null).not.toBeNull();
-  expect(prompts[0]).toContain('^(?:[A-Z]+|[0-9])$');
+  expect(prompts[0]).toContain(JSON.stringify(pattern).slice(1, -1));
+});
+
+test.each(['(', 'a)|(b', '(?<1>x)'])('the regular expression %s is refused', async (definition) => {
+  await expect(
+    client.chat.completions.create({ ...BODY, tools: [WEATHER_TOOL, regexTool(definition)] }),
+  ).rejects.toMatchObject({ status: 400, param: 'tools[1].custom.format.grammar.definition' });
+  const format = { type: 'grammar', syntax: 'regex', definition } as const;
+  await expect(
+    client.responses.create({ model: 'tiny', input: 'Go', tools: [{ type: 'custom', name: 'code', format }] }),
+  ).rejects.toMatchObject({ status: 400, param: 'tools[0].format.definition' });
 });
 
 test('/tokenize counts custom tools', async () => {

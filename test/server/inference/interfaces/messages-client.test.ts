@@ -389,7 +389,7 @@ test('an error in the middle of a stream', async () => {
 });
 
 test('a silent stream sends pings', async () => {
-  fake.answer = () => ({ text: 'ab', stepMs: 100 });
+  fake.answer = () => ({ text: 'abcdefgh', stepMs: 100 });
   const names = (await eventsOf({})).map(({ name }) => name);
   expect(names).toContain('ping');
   expect(names.at(-1)).toBe('message_stop');

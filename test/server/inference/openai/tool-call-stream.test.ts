@@ -91,3 +91,25 @@ test.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))('%s
     if (options.stopsAfterCall === true) expect(whole.calls.length).toBeLessThanOrEqual(1);
   }
 });
+
+test('calls of custom tools that arrive in turns, with one id, stay apart', () => {
+  const call = { ...CALL, customNames: ['note'] };
+  const chunks = new ChatChunks(HEAD, call, 0, STYLE);
+  const part = (callIndex: number, argumentsDelta: string): ChatEvent => ({
+    type: 'toolCall',
+    index: 0,
+    callIndex,
+    id: 'call_1',
+    name: 'note',
+    argumentsDelta,
+  });
+  const end = { type: 'finish', index: 0, finishReason: 'tool_calls', stopReason: null } as FinishEvent;
+  const events = [part(0, '{"input":'), part(1, '{"input":"b"}'), part(0, '"a"}'), end];
+  const calls = chunks.take(events).flatMap((chunk) => {
+    const [{ delta }] = (JSON.parse(chunk) as { choices: any[] }).choices;
+    return delta.tool_calls ?? [];
+  });
+  expect(calls).toEqual(
+    ['a', 'b'].map((input, index) => ({ index, id: 'call_1', type: 'custom', custom: { name: 'note', input } })),
+  );
+});
