@@ -89,7 +89,7 @@ rehearse_faults() {
   export CAPSTAN_HOST_HANGS=1 GPU_TEST_SECONDS=10
 
   plant wrong-bit gpu_kernels cuda/kernels/rows.cu \
-    's/to_bits<T>(from\[k\] \* scale \* args.weight\[k\]);/static_cast<uint16_t>(to_bits<T>(from[k] * scale * args.weight[k]) ^ [\&] { static int runs = 0; return row == 1 \&\& k == 7 \&\& ++runs == 3 ? 1 : 0; }());/' cuda/kernels/rows.cu
+    's/to_bits<T>(normed(args, norm, from\[k\], k));/static_cast<uint16_t>(to_bits<T>(normed(args, norm, from[k], k)) ^ [\&] { static int runs = 0; return row == 1 \&\& k == 7 \&\& ++runs == 3 ? 1 : 0; }());/' cuda/kernels/rows.cu
   GPU_PROGRAMS=$OUT_DIR/wrong-bit.tree/bin call wrong-bit repeats && fail 'expected a failure' wrong-bit
   expect wrong-bit 'norm x3: norm_kernel \(cuda/kernels/rows.cu:[0-9]+\): other bits in repeat 2, output 0, word [0-9]+ of '
 
