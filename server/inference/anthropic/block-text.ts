@@ -10,7 +10,7 @@ export function textsOf(content: string | readonly TextBlock[], path: string): s
     : content.map((block, i) => textOf(block, `${path}[${i}]`, 'text, the only input of this model'));
 }
 
-export function textOf({ type, text }: TextBlock, path: string, expected: string): string {
+function textOf({ type, text }: TextBlock, path: string, expected: string): string {
   if (type !== 'text') throw unsupported(type, expected, path);
   return required(text, `${path}.text`);
 }
