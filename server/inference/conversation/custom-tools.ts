@@ -16,27 +16,16 @@ export interface CustomTool {
  */
 export function customFunction({ name, description, grammar }: CustomTool): Omit<ReadTool, 'type'> {
   const { syntax, definition } = grammar;
-  if (typeof definition !== 'string')
-    return { name, description, parameters: parametersFor({ type: 'string' }), strict: undefined };
+  const text = { name, description, parameters: parametersFor({ type: 'string' }), strict: undefined };
+  if (typeof definition !== 'string') return text;
   if (syntax === 'regex') {
-    return {
-      name,
-      description,
-      // Servers of OpenAI's interface want both for strict functions.
-      parameters: {
-        ...parametersFor({ type: 'string', pattern: `^(?:${inJavaScript(definition)})$` }),
-        additionalProperties: false,
-      },
-      strict: true,
-    };
+    const parameters = parametersFor({ type: 'string', pattern: `^(?:${inJavaScript(definition)})$` });
+    // Servers of OpenAI's interface want both for strict functions.
+    return { name, description, parameters: { ...parameters, additionalProperties: false }, strict: true };
   }
-  const shown = `The text in \`input\` follows this ${typeof syntax === 'string' ? syntax : ''} grammar:\n${definition}`;
-  return {
-    name,
-    description: description === undefined ? shown : `${description}\n\n${shown}`,
-    parameters: parametersFor({ type: 'string' }),
-    strict: undefined,
-  };
+  const kind = typeof syntax === 'string' ? `${syntax} grammar` : 'grammar';
+  const shown = `The text in \`input\` follows this ${kind}:\n${definition}`;
+  return { ...text, description: description === undefined ? shown : `${description}\n\n${shown}` };
 }
 
 /** Escapes, classes, and the beginning of a named group as Rust and Python write it. */
@@ -47,9 +36,8 @@ function inJavaScript(definition: string): string {
 }
 
 /**
- * Throws an ApiError for an invalid regular expression. Some would be valid within a group, such as
- * `a)|(b`.
- * @param path Of the grammar's definition.
+ * Throws an ApiError for an invalid regular expression. The group around it would make some valid, such as `a)|(b`.
+ * @param path Path of the definition in the request.
  */
 export function checkGrammar({ syntax, definition }: CustomTool['grammar'], path: string): void {
   if (syntax !== 'regex' || typeof definition !== 'string') return;
