@@ -79,16 +79,26 @@ export function logDroppedTools(log: Log, requestId: string, types: readonly str
 }
 
 /**
- * Gives a tool in an error the place and the fields that it has in the request.
- * @param schemaField The field of a tool that holds the schema of the arguments.
+ * Gives a tool in an error the path that it has in the request.
+ * @param paths For each tool of the options.
+ * @param schemaField The field of a tool that holds the schema of the arguments. That of a custom tool comes from its
+ * format.
  */
-export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
+export function withToolPaths(error: unknown, paths: readonly string[], schemaField: string): unknown {
   if (!(error instanceof ApiError) || error.param === null) return error;
   const renamed = (text: string) =>
-    text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (_match, index: string, schema?: string) => {
-      const place = `tools[${places[Number(index)] ?? index}]`;
-      return schema === undefined ? place : `${place}.${schemaField}`;
+    text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (whole, index: string, schema?: string) => {
+      const path = paths.at(Number(index)) ?? whole;
+      return schema === undefined || path === whole
+        ? path
+        : `${path}.${path.endsWith('.custom') ? 'format' : schemaField}`;
     });
   const { code, message, param, headers, cause } = error;
   return new ApiError(code, renamed(message), { param: renamed(param), headers: { ...headers }, cause });
+}
+
+/** As `withToolPaths`, for interfaces whose tools have their fields themselves. */
+export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
+  const paths = places.map((place) => `tools[${place}]`);
+  return withToolPaths(error, paths, schemaField);
 }

@@ -140,20 +140,6 @@ export function toToolChoice({
   return { name };
 }
 
-/** Gives a tool in an error the path that it has in the request. */
-export function withToolPaths(error: unknown, paths: readonly string[]): unknown {
-  if (!(error instanceof ApiError) || error.param === null) return error;
-  const renamed = (text: string) =>
-    text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (whole, index: string, schema = '') => {
-      const path = paths.at(Number(index));
-      if (path === undefined) return whole;
-      // The schema of a custom tool comes from its format.
-      return path.endsWith('.custom') && schema !== '' ? `${path}.format` : path + schema;
-    });
-  const { code, message, param, headers, cause } = error;
-  return new ApiError(code, renamed(message), { param: renamed(param), headers: { ...headers }, cause });
-}
-
 function missing(param: string): ApiError {
   return new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
 }

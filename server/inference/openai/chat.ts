@@ -3,9 +3,9 @@ import { resolveRequestId, streamReply } from './call';
 import type { ChatCall } from './chat-request';
 import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
-import { withToolPaths } from './chat-tools';
 import type { OpenAiContext } from './context';
 import { generateChat } from '../conversation/generate-chat';
+import { withToolPaths } from '../conversation/tools';
 import { sendJson } from '../../http/send-json';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
@@ -53,7 +53,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
       });
     });
   } catch (error) {
-    throw withToolPaths(error, call.toolPaths);
+    throw withToolPaths(error, call.toolPaths, 'parameters');
   }
 }
 
