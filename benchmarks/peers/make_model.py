@@ -104,8 +104,10 @@ def byte_characters():
 
 def write_tokenizer(directory):
     words = byte_characters()
-    words += [f"word{i}" for i in range(len(words), 151643)]
+    words += ["wo"] + [f"word{i}" for i in range(len(words) + 1, 151643)]
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    words += specials
+    words += [f"word{i}" for i in range(len(words), 151936)]
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
         "added_tokens": [{"id": 151643 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
@@ -113,7 +115,7 @@ def write_tokenizer(directory):
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}, "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-                  "fuse_unk": False, "byte_fallback": False, "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
+                  "fuse_unk": False, "byte_fallback": False, "vocab": {word: i for i, word in enumerate(words)}, "merges": ["w o"]},  # llama.cpp wants a merge
     }
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     (directory / "tokenizer_config.json").write_text(json.dumps({
