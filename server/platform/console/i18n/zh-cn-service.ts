@@ -19,7 +19,7 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   [/^a full disk$/, '磁盘已满'],
   [
     /^at isolation level L2 a deployment cannot reach other machines\. Mount all files that it needs as data sources$/,
-    '在隔离级别 L2，部署无法访问其他机器。请把所需的全部文件作为数据源挂载',
+    '在隔离级别 L2，部署无法访问其他机器。请将所需的全部文件绑定为数据',
   ],
   [/^The replica tried to reach another machine: (.+)$/, '副本试图访问其他机器：$1'],
   [
@@ -42,7 +42,7 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   ],
   [
     /^Killed because it added more to its home than one replica may, which is measured every few seconds$/,
-    '写入home 目录的数据超过单个副本的上限（每隔几秒测量一次），已被强制结束',
+    '写入 home 目录的数据超过单个副本的上限（每隔几秒测量一次），已被强制结束',
   ],
   [
     /^Killed because its home and its open files have too many entries to be measured in time$/,
@@ -97,7 +97,7 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
 
   // What it waits for.
   [/^needs (\d+) free GPUs?, (\d+) available$/, '需要 $1 个空闲 GPU，可用 $2 个'],
-  [/^needs (\d+) free GPUs? of type (.+), (\d+) available$/, '需要 $1 个类型为 $2 的空闲 GPU，可用 $3 个'],
+  [/^needs (\d+) free GPUs? of type (.+), (\d+) available$/, '需要 $1 个型号为 $2 的空闲 GPU，可用 $3 个'],
   [/^needs (\d+) MiB of memory, (\d+) MiB available$/, '需要 $1 MiB 内存，可用 $2 MiB'],
   [/^needs (.+), (.+) left of the owner's quota of (.+)$/, '需要 $1，所有者配额为 $3，剩余 $2'],
   [/^(\d+) GPUs?$/, '$1 个 GPU'],
@@ -115,13 +115,13 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   ],
   [
     /^(home|input\d): its model is not complete\. Wait until the download ends, or pull it again$/,
-    '$1：模型不完整。请等待下载结束，或重新拉取',
+    '$1：模型不完整。请等待下载结束，或重新下载',
   ],
   [
     /^(home|input\d): expected an existing folder below a data root: it was deleted, moved or replaced by a link$/,
     '$1：应为数据根目录下的现有文件夹：它已被删除、移动或替换为链接',
   ],
-  [/^home: its copy is missing in the data directory$/, 'home：数据目录中缺少其副本'],
+  [/^home: its copy is missing in the data directory$/, 'home：数据目录中缺少其拷贝'],
 
   // Containers, canaries and webhooks.
   [
@@ -135,14 +135,14 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   ],
   [
     /^first token: (\d+) ms, and (\d+) ms of the stable version \(medians\)$/,
-    '首个词元：$1 毫秒，当前版本为 $2 毫秒（中位数）',
+    '首 token 延迟：$1 毫秒，当前版本为 $2 毫秒（中位数）',
   ],
-  [/^no message was delivered since (\S+); last error: (.+)$/s, '自 $1 起没有成功投递消息；最后一次错误：$2'],
+  [/^no message was delivered since (\S+); last error: (.+)$/s, '自 $1 起没有成功发送消息；最后一次错误：$2'],
 
   // The isolation of the machine.
   [
     /^Each deployment has its own namespaces, port 80 on all addresses and read-only inputs\. It cannot access the data of the service or other deployments\. It cannot reach other machines: mount all files that it needs as data sources\.$/,
-    '每个部署有各自的命名空间、所有地址上的端口 80 和只读输入。它不能访问服务或其他部署的数据，也无法访问其他机器：请把所需的全部文件作为数据源挂载。',
+    '每个部署有各自的命名空间、所有地址上的端口 80 和只读输入。它不能访问服务或其他部署的数据，也无法访问其他机器：请将所需的全部文件绑定为数据。',
   ],
   [
     /^Each deployment has port 80 on a separate loopback address\. Start scripts must listen on PLATFORM_SERVING_HOST\. Deployments can access every file and process that the service can access\. Namespaces: (.+)$/s,

@@ -44,6 +44,28 @@ test('translates every message except names and units', () => {
   expect(keys.filter((key) => /\p{Script=Han}/u.test(en[key]))).toEqual([]);
 });
 
+/** Words that mean the same as a word of the console. */
+const OTHER_WORDS = {
+  账号: '账户',
+  邮箱地址: '邮箱',
+  恢复代码: '恢复码',
+  第二验证方式: '两步验证',
+  机密: '保密',
+  词元: 'token',
+  拉取: '下载',
+  投递: '发送',
+  缩容到: '缩容至',
+  '修订版(?!本)': '修订版本',
+};
+
+test('Chinese texts use one word for one thing', () => {
+  const folder = join(__dirname, '../../../../server/platform/console/i18n');
+  const files = readdirSync(folder).filter((name) => name.startsWith('zh-cn'));
+  const text = files.map((name) => readFileSync(join(folder, name), 'utf8')).join('\n');
+  expect(files).toHaveLength(3);
+  expect(Object.keys(OTHER_WORDS).filter((word) => new RegExp(word).test(text))).toEqual([]);
+});
+
 test('has the established label of every state', () => {
   for (const state of [...DEPLOYMENT_STATES, ...VERSION_STATES, ...CONTAINER_STATES])
     for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`state.${state}`]);
