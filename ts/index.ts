@@ -33,7 +33,15 @@ export { type ResponseOptions, type StreamFormat } from './generation-streams';
 export { type CachedRepository, type CachedRevision } from './hub/cache-contents';
 export { type FitOptions, type ModelFit } from './hub/fit';
 export { type ModelInfo } from './hub/model-info';
-export { type HubOptions, listModels, modelInfo, pullModel, type PullOptions, removeModel } from './hub/models';
+export {
+  type CacheOptions,
+  type HubOptions,
+  listModels,
+  modelInfo,
+  pullModel,
+  type PullOptions,
+  removeModel,
+} from './hub/models';
 export { type DownloadProgress, type PulledModel } from './hub/pull';
 export { type HubKind } from './hub/settings';
 export { type GpuInfo, machineInfo, type MachineInfo } from './machine-info';

@@ -7,7 +7,7 @@ import { HubClient } from './hub-client';
 import { cachedConfig, describePlan, type ModelInfo } from './model-info';
 import { demandHubName } from './model-name';
 import { type DownloadProgress, findCached, planPull, pull, type PulledModel } from './pull';
-import { type HubKind, hubSettings } from './settings';
+import { type HubKind, type HubSettings, hubSettings } from './settings';
 import { type HubSystem, withSystem } from './system';
 
 /** Options of functions that use the hub. */
@@ -31,6 +31,9 @@ export interface PullOptions extends HubOptions {
   /** Called before files other than config.json are downloaded. If it throws or rejects, so does the call. */
   onDownload?: (info: ModelInfo) => void | Promise<void>;
 }
+
+/** Options of {@link listModels} and {@link removeModel}. */
+export type CacheOptions = Pick<HubOptions, 'hub' | 'cacheDir'>;
 
 const HUB_OPTIONS = ['hub', 'token', 'cacheDir', 'signal', 'engineOptions'];
 
@@ -91,8 +94,8 @@ export async function infoWith(name: string, options: HubOptions, system: HubSys
  * Returns the models in the cache, those of other programs included.
  * @throws CapstanError `io_error` if the cache cannot be read.
  */
-export async function listModels({ hub }: Pick<HubOptions, 'hub'> = {}): Promise<CachedRepository[]> {
-  const { cacheDir } = hubSettings(hub, process.env);
+export async function listModels(options: CacheOptions = {}): Promise<CachedRepository[]> {
+  const { cacheDir } = cacheSettings(options);
   return usingCache(cacheDir, 'read', () => readCache(cacheDir));
 }
 
@@ -101,20 +104,27 @@ export async function listModels({ hub }: Pick<HubOptions, 'hub'> = {}): Promise
  * @param name `ORG/NAME[@revision]`
  * @throws CapstanError `model_not_found`, or `io_error` while a process downloads the model.
  */
-export async function removeModel(name: string, { hub }: Pick<HubOptions, 'hub'> = {}): Promise<number> {
+export async function removeModel(name: string, options: CacheOptions = {}): Promise<number> {
   const { repository, revision, variant } = demandHubName(checkString('name', name));
   if (variant !== undefined) throw CapstanError.argument('name', 'ORG/NAME[@revision]', name);
-  const { cacheDir } = hubSettings(hub, process.env);
+  const { cacheDir } = cacheSettings(options);
   return withSystem({}, (system) =>
     usingCache(cacheDir, 'delete from', () => removeFromCache(cacheDir, repository, revision, system)),
   );
 }
 
+function cacheSettings(options: CacheOptions): HubSettings {
+  checkOptions(options, ['hub', 'cacheDir']);
+  return hubSettings(options.hub, process.env, options);
+}
+
 function checkOptions(options: object, known: string[]): void {
   checkKnownKeys('options', checkObject('options', options), known);
-  const { signal, token, cacheDir } = options as HubOptions;
+  const { signal, token, cacheDir, onProgress, onDownload } = options as PullOptions;
   if (token !== undefined && token !== null) checkString('token', token);
   if (cacheDir !== undefined) checkString('cacheDir', cacheDir);
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
+  for (const [name, call] of Object.entries({ onProgress, onDownload }))
+    if (call !== undefined && typeof call !== 'function') throw CapstanError.argument(name, 'a function', call);
 }

@@ -68,6 +68,15 @@ test('pullModel, listModels and removeModel agree', async () => {
   await expect(removeModel(NAME)).rejects.toMatchObject({ code: 'model_not_found' });
 });
 
+test('a model in a folder of its own is listed and removed there', async () => {
+  const cacheDir = mkdtempSync(join(tmpdir(), 'capstan-own-'));
+  await pullModel(NAME, { cacheDir });
+  expect(await listModels()).toEqual([]);
+  expect(await listModels({ cacheDir })).toMatchObject([{ repository: NAME }]);
+  expect(await removeModel(NAME, { cacheDir })).toBe(TOTAL);
+  expect(await listModels({ cacheDir })).toEqual([]);
+});
+
 test.each<[string, () => Promise<unknown>, string]>([
   ['listModels', () => listModels(), 'read'],
   ['removeModel', () => removeModel(NAME), 'delete from'],
@@ -87,6 +96,8 @@ test.each<[string, () => Promise<unknown>, string]>([
 test.each([
   ['a name that is none', () => pullModel('tiny'), 'name'],
   ['an unknown option', () => pullModel(NAME, { fast: true } as never), 'options.fast'],
+  ['an unknown option of a list', () => listModels({ cachedir: '/' } as never), 'options.cachedir'],
+  ['a callback that is none', () => pullModel(NAME, { onProgress: 3 as never }), 'onProgress'],
   ['an unknown hub', () => listModels({ hub: 'github' as never }), 'hub'],
   ['a quantization to delete', () => removeModel(`${NAME}:Q8_0`), 'name'],
 ])('%s is an invalid_argument', async (_name, run, param) => {
