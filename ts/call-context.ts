@@ -23,6 +23,15 @@ export interface CallContext {
   onPrompt?: (prompt: PromptSize) => number | undefined;
 }
 
+/** Names of the fields of a {@link CallContext}. */
+export const CONTEXT_KEYS: readonly string[] = Object.keys({
+  signal: true,
+  cacheSalt: true,
+  requestId: true,
+  priority: true,
+  onPrompt: true,
+} satisfies Record<keyof CallContext, true>);
+
 /** What a call is going to compute. */
 export interface PromptSize {
   /** Tokens of the prompt, with those that the prefix cache has. */

@@ -1,6 +1,6 @@
-import type { CallContext } from './call-context';
-import type { ChatOptions } from './chat';
-import { checkString } from './checks';
+import { type CallContext, CONTEXT_KEYS } from './call-context';
+import { CHAT_KEYS, type ChatOptions } from './chat';
+import { checkBoolean, checkEngine, checkKnownKeys, checkNumber, checkObject, checkString } from './checks';
 import type { Engine } from './engine';
 import { CapstanError } from './errors';
 import type { ChatEvent, Choice } from './events';
@@ -20,6 +20,7 @@ export interface ChatSessionOptions extends ChatOptions, Pick<CallContext, 'cach
   contextShift?: boolean;
 }
 
+const SESSION_KEYS = ['system', 'messages', 'contextShift', ...CHAT_KEYS, ...CONTEXT_KEYS];
 /** Tokens kept for the answer if `maxTokens` is not set, at most a quarter of the context. */
 const ANSWER_TOKENS = 1024;
 /** After a shift the prompt fills at most this share of the limit, so that not every turn shifts. */
@@ -52,15 +53,17 @@ export class ChatSession {
   /**
    * @param engine Answers the messages.
    * @param options The start of the conversation, and defaults of each call.
-   * @throws CapstanError `invalid_argument` for a `system` beside messages that begin with one, or invalid messages.
+   * @throws CapstanError `invalid_argument` for a value that is no engine, unknown options, invalid messages, or a
+   *   `system` beside messages that begin with one.
    */
   constructor(engine: Engine, options: ChatSessionOptions = {}) {
+    checkKnownKeys('options', checkObject('options', options), SESSION_KEYS);
     const { system, messages = [], contextShift = true, ...rest } = options;
     if (system !== undefined) checkString('system', system);
     if (messages.length !== 0) checkMessages(messages);
-    this.engine = engine;
+    this.engine = checkEngine(engine);
     this.#options = rest;
-    this.#contextShift = contextShift;
+    this.#contextShift = checkBoolean('contextShift', contextShift);
     this.#first = system === undefined ? [] : [{ role: 'system', content: system }];
     if (system !== undefined && isSystem(messages[0]))
       throw CapstanError.argument('system', 'no text beside messages that begin with a system message', system);
@@ -95,6 +98,7 @@ export class ChatSession {
       );
     let begin = this.#begin;
     const generation = this.engine.chat(async () => {
+      if (sent.length !== 0) checkMessages(sent);
       const fitted = await this.#fit(sent, all);
       begin = fitted.begin;
       return fitted.messages;
@@ -116,8 +120,12 @@ export class ChatSession {
     return generation;
   }
 
-  /** Adds messages to the history without a call. */
+  /**
+   * Adds messages to the history without a call.
+   * @throws CapstanError `invalid_argument` for an invalid message.
+   */
   append(...messages: ChatMessage[]): void {
+    if (messages.length !== 0) checkMessages(messages);
     this.#messages.push(...messages);
     this.#lastTokens = undefined;
   }
@@ -125,8 +133,10 @@ export class ChatSession {
   /**
    * Returns a session with a copy of the history, whose answers do not affect this one.
    * @param numMessages Copies only this many messages from the start. Default: all.
+   * @throws CapstanError `invalid_argument` for a number that is not from 0 to the length of the history.
    */
   branch(numMessages = this.#messages.length): ChatSession {
+    checkNumber('numMessages', numMessages, { min: 0, max: this.#messages.length, isInteger: true });
     const branch = new ChatSession(this.engine, { ...this.#options, contextShift: this.#contextShift });
     branch.#first = this.#first;
     branch.#messages = this.#messages.slice(0, numMessages);

@@ -1,5 +1,5 @@
 import type { ChoiceReaderOptions } from './choice-reader';
-import { checkBoolean, checkNumber, checkObject, checkOneOf, checkString } from './checks';
+import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import { eitherPlan, type GrammarPlan, grammarPlan, prefixedPlan, reasonedPlan } from './grammar-cache';
 import type { Model } from './model/model';
@@ -261,7 +261,7 @@ type CheckedOptions = Pick<
 };
 
 function checkChatOptions(options: ChatOptions): CheckedOptions {
-  checkObject('options', options);
+  checkKnownKeys('options', checkObject('options', options), CHAT_KEYS);
   const {
     tools,
     toolChoice = 'auto',

@@ -47,6 +47,13 @@ export function checkObject(param: string, value: unknown): Record<string, unkno
   return value as Record<string, unknown>;
 }
 
+/** NOTE: not `instanceof`, because a program may load two copies of the library. */
+export function checkEngine<T>(engine: T): T {
+  if (typeof (engine as { chat?: unknown } | null | undefined)?.chat !== 'function')
+    throw CapstanError.argument('engine', 'an engine, as await Engine.load(model) returns it', engine);
+  return engine;
+}
+
 /**
  * Checks a JSON Schema. A schema object of a library, such as Zod, would be read as a schema without rules.
  * NOTE: plain objects of another `vm` context have another prototype, which has none itself.

@@ -1,6 +1,6 @@
 import type { CallContext } from './call-context';
 import type { ChatOptions } from './chat';
-import { checkObject } from './checks';
+import { checkEngine, checkObject } from './checks';
 import type { Engine } from './engine';
 import { CapstanError } from './errors';
 import type { GenerationResult, Usage } from './events';
@@ -38,6 +38,7 @@ export async function generateObject<S extends AnySchema>(
   input: string | Messages,
   options: GenerateObjectOptions<S>,
 ): Promise<GeneratedObject<SchemaValue<S>>> {
+  checkEngine(engine);
   const { schema, ...chat } = checkObject('options', options) as unknown as GenerateObjectOptions<S>;
   const messages = typeof input === 'string' ? [{ role: 'user' as const, content: input }] : input;
   const structuredOutput = { type: 'json' as const, schema: toJsonSchema('schema', schema) };

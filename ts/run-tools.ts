@@ -1,14 +1,14 @@
-import type { CallContext } from './call-context';
-import type { ChatOptions } from './chat';
+import { type CallContext, CONTEXT_KEYS } from './call-context';
+import { CHAT_KEYS, type ChatOptions } from './chat';
 import { toMessage } from './chat-session';
-import { checkKnownKeys, checkNumber, checkObject } from './checks';
+import { checkEngine, checkKnownKeys, checkNumber, checkObject } from './checks';
 import type { Engine } from './engine';
 import { CapstanError } from './errors';
 import type { ChatEvent, Choice, Usage } from './events';
 import { iteratedError } from './generation';
 import { textOf } from './generation-streams';
 import { type AnySchema, parseValue, type SchemaValue, toJsonSchema } from './standard-schema';
-import type { ChatMessage, Tool, ToolCall } from './text/messages';
+import { type ChatMessage, checkMessages, type Tool, type ToolCall } from './text/messages';
 
 /** Context of one call of a function. */
 export interface ToolContext {
@@ -51,6 +51,16 @@ export interface RunToolsOptions extends Omit<ChatOptions, 'tools' | 'n'>, CallC
   /** Milliseconds after which a call fails. Default: 60,000. */
   toolTimeoutMs?: number;
 }
+
+const RUN_KEYS = [
+  'tools',
+  'maxSteps',
+  'maxCallsPerStep',
+  'maxParallelCalls',
+  'toolTimeoutMs',
+  ...CHAT_KEYS.filter((name) => name !== 'tools' && name !== 'n'),
+  ...CONTEXT_KEYS,
+];
 
 /** The end of one call of a function. */
 export interface ToolResultEvent {
@@ -161,10 +171,13 @@ async function* run(
   input: string | readonly ChatMessage[],
   options: RunToolsOptions,
 ): AsyncGenerator<ToolRunEvent, ToolRunResult, undefined> {
+  checkEngine(engine);
+  checkKnownKeys('options', checkObject('options', options), RUN_KEYS);
   const { tools, maxSteps = 10, maxCallsPerStep = 32, maxParallelCalls = 8, toolTimeoutMs = 60_000, ...chat } = options;
   const limits = checkLimits({ maxSteps, maxCallsPerStep, maxParallelCalls, toolTimeoutMs });
   const chatTools = toTools(tools);
-  const first: readonly ChatMessage[] = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
+  const first: readonly ChatMessage[] =
+    typeof input === 'string' ? [{ role: 'user', content: input }] : checkMessages(input);
   const added: ChatMessage[] = [];
   const toolResults: ToolResultEvent[] = [];
   const usage = { promptTokens: 0, completionTokens: 0, totalTokens: 0, cachedTokens: 0 };

@@ -3,7 +3,7 @@ import type { LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-
   'resolution-mode': 'import',
 };
 import { Engine } from '../../ts';
-import { languageModel } from '../../ts/ai-sdk';
+import { embeddingModel, languageModel, rerankingModel } from '../../ts/ai-sdk';
 import { fake } from '../fakes/fake-addon';
 import { tinyModel } from '../fakes/tiny-model';
 
@@ -142,4 +142,8 @@ test('an aborted call fails with the reason of its signal', async () => {
   const parts: LanguageModelV4StreamPart[] = [];
   for await (const part of stream) parts.push(part);
   expect(parts.at(-1)).toEqual({ type: 'error', error: reason });
+});
+
+test.each([languageModel, embeddingModel, rerankingModel])('%p refuses what is no engine', (create) => {
+  expect(() => create('demo' as never)).toThrow(/^engine: expected an engine, .* got "demo"$/);
 });

@@ -167,3 +167,21 @@ test('names what is wrong', async () => {
   expect(() => new ChatSession(engine, { messages: [{ role: 'user' }] })).toThrow(/messages\[0\]\.content/);
   await expect(new ChatSession(engine).send(undefined as never).result()).rejects.toThrow(/messages\[0\]: expected/);
 });
+
+test.each([
+  ['no engine', () => new ChatSession(undefined as never), 'engine'],
+  ['a promise of an engine', () => new ChatSession(Promise.resolve(engine) as never), 'engine'],
+  ['options that are null', () => new ChatSession(engine, null as never), 'options'],
+  ['an unknown option', () => new ChatSession(engine, { systemPrompt: 'S' } as never), 'options.systemPrompt'],
+  ['a wrong type', () => new ChatSession(engine, { contextShift: 'no' as never }), 'contextShift'],
+  ['a message that is none', () => new ChatSession(engine).append('Hi' as never), 'messages[0]'],
+  ['a negative number', () => new ChatSession(engine).branch(-1), 'numMessages'],
+  ['more messages than there are', () => new ChatSession(engine).branch(1), 'numMessages'],
+])('refuses at once: %s', (_name, run, param) => {
+  expect(run).toThrow(expect.objectContaining({ code: 'invalid_argument', param }) as Error);
+});
+
+test('an invalid message is named by its place among those that were sent', async () => {
+  const session = new ChatSession(engine, { messages: [{ role: 'user', content: 'a' }] });
+  await expect(session.send({ role: 'user' } as never).result()).rejects.toThrow(/^messages\[0\]\.content/);
+});

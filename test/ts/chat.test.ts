@@ -168,6 +168,14 @@ describe('tool choice', () => {
     });
   });
 
+  test('a misspelt option of a chat is an error that names the option', async () => {
+    const call = engine.chat([{ role: 'user', content: 'Hi' }], { tools, toolchoice: 'none' } as never);
+    await expect(call.result()).rejects.toMatchObject({
+      param: 'options.toolchoice',
+      message: expect.stringContaining('Did you mean toolChoice?') as string,
+    });
+  });
+
   test('with auto, only strict tools use a grammar', async () => {
     fake.answer = () => ({ text: `Well. ${call('f')}` });
     await ask({ tools });

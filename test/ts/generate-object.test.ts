@@ -59,3 +59,11 @@ test('a schema without a JSON Schema is refused', async () => {
     'options: expected an object, got undefined',
   );
 });
+
+test('a call in the form of the AI SDK is refused with what comes first', async () => {
+  const schema = z.object({ age: z.number() });
+  const call = generateObject as unknown as (options: object) => Promise<unknown>;
+  await expect(call({ model: engine, schema, prompt: 'x' })).rejects.toThrow(
+    'engine: expected an engine, as await Engine.load(model) returns it, got an object',
+  );
+});

@@ -124,3 +124,7 @@ test('a signal ends the call, and content that is not text is refused', async ()
 test('embeddings of a model that does not embed fail without a retry', async () => {
   await expect(new CapstanEmbeddings({ engine }).embedQuery('x')).rejects.toMatchObject({ code: 'unsupported_task' });
 });
+
+test.each([ChatCapstan, CapstanEmbeddings])('%p refuses what is no engine', (Model) => {
+  expect(() => new Model({ engine: Promise.resolve(engine) } as never)).toThrow(/^engine: expected an engine, /);
+});

@@ -170,3 +170,17 @@ test('names what is wrong', async () => {
     /tools\.add\.input: expected a Standard Schema, such as one of Zod, or a JSON Schema, got "x"/,
   );
 });
+
+test.each([
+  ['no options', () => runTools(engine, 'Go', undefined as never), 'options'],
+  ['no engine', () => runTools('Go' as never, 'Go', { tools: { add } }), 'engine'],
+  ['messages that are none', () => runTools(engine, 5 as never, { tools: { add } }), 'messages'],
+  ['a choice of several answers', () => runTools(engine, 'Go', { tools: { add }, n: 2 } as never), 'options.n'],
+])('refuses %s', async (_name, start, param) => {
+  await expect(start().result()).rejects.toMatchObject({ code: 'invalid_argument', param });
+});
+
+test('a misspelt limit is an error that names the limit', async () => {
+  const run = runTools(engine, 'Go', { tools: { add }, maxStep: 3 } as never);
+  await expect(run.result()).rejects.toThrow(/options\.maxStep: .*Did you mean maxSteps\?/);
+});

@@ -1,4 +1,5 @@
 import type { EmbeddingModelV4 } from '@ai-sdk/provider' with { 'resolution-mode': 'import' };
+import { checkEngine } from '../checks';
 import type { Engine } from '../engine';
 import { MAX_INPUTS } from '../pooler';
 import type { EmbedOptions } from '../pooling';
@@ -12,7 +13,7 @@ export function embeddingModel(engine: Engine, settings: EmbeddingSettings = {})
   return {
     specificationVersion: 'v4',
     provider: 'capstan',
-    modelId: engine.info.modelName,
+    modelId: checkEngine(engine).info.modelName,
     maxEmbeddingsPerCall: MAX_INPUTS,
     supportsParallelCalls: true,
     doEmbed: async ({ values, dimensions, abortSignal, providerOptions }) => {

@@ -6,6 +6,7 @@ import type {
 } from '@ai-sdk/provider' with { 'resolution-mode': 'import' };
 import type { CallContext } from '../call-context';
 import type { ChatOptions, ToolChoice } from '../chat';
+import { checkEngine } from '../checks';
 import type { Engine } from '../engine';
 import { CapstanError } from '../errors';
 import type { ChatEvent } from '../events';
@@ -23,7 +24,7 @@ export type LanguageSettings = Omit<ChatOptions, 'tools' | 'toolChoice' | 'n' | 
  * `providerOptions.capstan` takes options of {@link Engine.chat} that the AI SDK has no name for, such as `minP`.
  */
 export function languageModel(engine: Engine, settings: LanguageSettings = {}): LanguageModelV4 {
-  const { modelName: modelId } = engine.info;
+  const { modelName: modelId } = checkEngine(engine).info;
   return {
     specificationVersion: 'v4',
     provider: 'capstan',

@@ -1,4 +1,5 @@
 import type { RerankingModelV4 } from '@ai-sdk/provider' with { 'resolution-mode': 'import' };
+import { checkEngine } from '../checks';
 import type { Engine } from '../engine';
 import type { PoolingOptions } from '../pooling';
 import { orAborted } from './language-model';
@@ -8,7 +9,7 @@ export type RerankingSettings = Pick<PoolingOptions, 'truncatePromptTokens'>;
 
 /** Returns a reranking model for `rerank` of the AI SDK. Documents that are objects are scored as JSON text. */
 export function rerankingModel(engine: Engine, settings: RerankingSettings = {}): RerankingModelV4 {
-  const { modelName: modelId } = engine.info;
+  const { modelName: modelId } = checkEngine(engine).info;
   return {
     specificationVersion: 'v4',
     provider: 'capstan',

@@ -8,8 +8,9 @@ import type {
 } from '@langchain/core/language_models/chat_models';
 import type { AIMessageChunk, BaseMessage } from '@langchain/core/messages';
 import type { ChatGenerationChunk, ChatResult } from '@langchain/core/outputs';
-import type { CallContext } from '../call-context';
+import { type CallContext, CONTEXT_KEYS } from '../call-context';
 import { CHAT_KEYS, type ChatOptions, type ToolChoice } from '../chat';
+import { checkEngine } from '../checks';
 import type { Engine } from '../engine';
 import type { ChatEvent } from '../events';
 import type { Generation } from '../generation';
@@ -55,7 +56,7 @@ const BASE_FIELDS: readonly string[] = [
   ...['onFailedAttempt', 'outputVersion', 'tags', 'verbose'],
 ];
 /** Options of a call for the engine. The others are of LangChain, or of frameworks on it such as LangGraph. */
-const CALL_KEYS: readonly string[] = [...CHAT_KEYS, 'signal', 'cacheSalt', 'requestId', 'priority'];
+const CALL_KEYS: readonly string[] = [...CHAT_KEYS, ...CONTEXT_KEYS];
 
 function split(fields: object, names: readonly string[]): [named: object, rest: object] {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
@@ -67,7 +68,7 @@ function split(fields: object, names: readonly string[]): [named: object, rest: 
 
 /** Returns the class of the chat model. */
 export function createChatModel(core: LangChainCore): {
-  /** @throws Error for a field of a wrong type. Options of the chat are checked by each call. */
+  /** @throws CapstanError without an engine. Options of the chat are checked by each call. */
   new (fields: ChatCapstanFields): ChatCapstan;
 } {
   return class ChatCapstan extends core.BaseChatModel<ChatCapstanCallOptions> {
@@ -81,7 +82,7 @@ export function createChatModel(core: LangChainCore): {
     constructor({ engine, ...fields }: ChatCapstanFields) {
       const [base, settings] = split(fields, BASE_FIELDS);
       super(base);
-      this.engine = engine;
+      this.engine = checkEngine(engine);
       this.#settings = settings;
     }
 

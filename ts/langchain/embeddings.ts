@@ -1,4 +1,5 @@
 import type { Embeddings, EmbeddingsParams } from '@langchain/core/embeddings';
+import { checkEngine } from '../checks';
 import type { Engine } from '../engine';
 import type { EmbedOptions } from '../pooling';
 import type { LangChainCore } from './core';
@@ -32,7 +33,7 @@ export function createEmbeddings(core: LangChainCore): {
 
     constructor({ engine, dimensions, normalize, truncatePromptTokens, ...params }: CapstanEmbeddingsFields) {
       super(params);
-      this.engine = engine;
+      this.engine = checkEngine(engine);
       this.#settings = { dimensions, normalize, truncatePromptTokens };
     }
 
