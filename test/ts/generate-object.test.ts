@@ -60,7 +60,7 @@ test('a schema without a JSON Schema is refused', async () => {
   );
 });
 
-test('a call in the form of the AI SDK is refused with what comes first', async () => {
+test('a call in the form of the AI SDK is refused and names the engine', async () => {
   const schema = z.object({ age: z.number() });
   const call = generateObject as unknown as (options: object) => Promise<unknown>;
   await expect(call({ model: engine, schema, prompt: 'x' })).rejects.toThrow(

@@ -68,7 +68,7 @@ test('pullModel, listModels and removeModel agree', async () => {
   await expect(removeModel(NAME)).rejects.toMatchObject({ code: 'model_not_found' });
 });
 
-test('a model in a folder of its own is listed and removed there', async () => {
+test('a model in another folder is listed and removed there', async () => {
   const cacheDir = mkdtempSync(join(tmpdir(), 'capstan-own-'));
   await pullModel(NAME, { cacheDir });
   expect(await listModels()).toEqual([]);
