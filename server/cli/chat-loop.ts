@@ -4,6 +4,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { ChatEvent, ChatMessage, ChatOptions, Engine, FinishEvent, Generation } from '../../ts';
 import { CapstanError, ChatSession } from '../../ts/index.js';
 import { UsageError } from '../base/usage-error';
+import { counted } from '../base/words';
 import { printable, type Style, styleFor } from './terminal-style';
 
 const HELP = `/system TEXT   set the system message, and start again
@@ -148,7 +149,7 @@ export class ChatLoop {
     if (file === '') return this.#fail('expected a file: /save conversation.json');
     try {
       writeFileSync(file, `${JSON.stringify(this.#session, null, 2)}\n`);
-      this.#note(`Saved ${this.#session.messages.length} messages to ${file}.`);
+      this.#note(`Saved ${counted(this.#session.messages.length, 'message')} to ${file}.`);
     } catch (error) {
       this.#fail(`${file} cannot be written: ${(error as Error).message}`);
     }
@@ -193,7 +194,9 @@ export class ChatLoop {
     const speed =
       completionTokens > 1 && seconds > 0 ? `, ${((completionTokens - 1) / seconds).toFixed(1)} tokens/s` : '';
     const first = `first token after ${Math.round(timings.queueMs + timings.prefillMs)} ms`;
-    this.#note(`${completionTokens} tokens${speed}, ${first}${finishReason === 'length' ? ', cut off' : ''}`);
+    this.#note(
+      `${counted(completionTokens, 'token')}${speed}, ${first}${finishReason === 'length' ? ', cut off' : ''}`,
+    );
   }
 
   #note(text: string): void {

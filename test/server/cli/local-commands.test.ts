@@ -143,7 +143,9 @@ test('chat in a terminal: a speed line, Ctrl-C stops an answer, Ctrl-D leaves', 
     ['> ', 'Hi\r'],
     [/tokens\/s[^]*> /, 'forever\r'],
     ['and on and on', '\x03'],
-    ['> ', 'half a line\x03'],
+    ['> ', '/system S\r'],
+    ['> ', `/save ${join(folder, 'one.json')}\r`],
+    [/Saved 1 message to .*[^]*> /, 'half a line\x03'],
     [/Ctrl-D leaves\.[^]*> /, '\x04'],
   ]);
   expect(code).toBe(0);
