@@ -116,7 +116,12 @@ function findCudaLibrary(): string | undefined {
 }
 
 function gpuNotes(gpus: readonly GpuInfo[], library: string | undefined): string[] {
-  if (gpus.length === 0) return ['The NVIDIA driver lists no GPU, so models run on the CPU.'];
+  if (gpus.length === 0)
+    return [
+      existsSync(DRIVER_FOLDER)
+        ? 'The NVIDIA driver lists no GPU, so models run on the CPU.'
+        : 'No NVIDIA driver is loaded, so models run on the CPU.',
+    ];
   if (library === undefined)
     return ['The CUDA backend is not built, so models run on the CPU. Build it in a clone with: npm run build:cuda'];
   return ["Models run on the CPU unless the device is 'cuda': choose it with --device cuda."];

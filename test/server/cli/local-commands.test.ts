@@ -1,7 +1,7 @@
 /** `capstan chat`, `run`, `doctor` and `completion` in a separate process, with the fake addon. */
 import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { prepare } from '../../fakes/server-process';
@@ -190,6 +190,9 @@ describe('doctor', () => {
     );
     const info = JSON.parse(run(['doctor', '--json']).stdout);
     expect(info).toMatchObject({ device: 'cpu', node: process.version, notes: [expect.any(String)] });
+    // A machine without the driver must not read that the driver lists nothing.
+    const hasDriver = existsSync('/proc/driver/nvidia/gpus');
+    expect(info.notes[0].includes('No NVIDIA driver is loaded')).toBe(!hasDriver);
   });
 
   test('exits with 1 and the next step if the addon does not load', () => {
