@@ -191,7 +191,7 @@ export async function setAccess({ client, flags, args: [name, setting], io }: Ca
   const { warnings = [], propagation, ...deployment } = await client.deployments.setAccess(id, setting === 'on', rev);
   if (warnings.includes('no_key'))
     io.err(
-      'warning: no access key exists for this deployment, so every request is refused. Create one with: capstan keys create --deployment NAME\n',
+      `warning: no access key exists for this deployment, so every request is refused. Create one with: capstan keys create --deployment ${plain(name)}\n`,
     );
   if (flags.json) return printJson(io, { ...deployment, warnings, propagation });
   io.out(

@@ -19,8 +19,8 @@ export async function findContainer(client: Client, reference: string): Promise<
   return findOnly('container', reference, await client.containers.list(), describeOwner);
 }
 
-export async function findDataSource(client: Client, reference: string): Promise<DataSource> {
-  return findOnly('data source', reference, await client.dataSources.list(), describeOwner);
+export async function findDataSource(client: Client, reference: string, advice?: string): Promise<DataSource> {
+  return findOnly('data source', reference, await client.dataSources.list(), describeOwner, advice);
 }
 
 /** Finds an image by ID, by `name:version`, or by a name that only one image has. */
@@ -64,6 +64,7 @@ function findOnly<T extends Named>(
   reference: string,
   candidates: readonly T[],
   describe: (item: T) => string,
+  advice?: string,
 ): T {
   const found = candidates.filter(({ id, name }) => id === reference || name === reference);
   if (found.length === 1) return found[0];
@@ -72,12 +73,9 @@ function findOnly<T extends Named>(
       `several ${kind}s are called ${reference}. Use an ID: ${found.map((item) => `${item.id} (${describe(item)})`).join(', ')}`,
     );
   const names = candidates.slice(0, 10).map(({ name }) => name);
-  throw Object.assign(
-    new Error(
-      `no ${kind} is called ${reference}${names.length === 0 ? '' : `. Found ${names.join(', ')}${candidates.length > names.length ? ' and others' : ''}`}`,
-    ),
-    { code: 'not_found' },
-  );
+  const known = names.length === 0 ? '' : `. Found ${names.join(', ')}${candidates.length > 10 ? ' and others' : ''}`;
+  const hint = advice === undefined ? '' : `. ${advice}`;
+  throw Object.assign(new Error(`no ${kind} is called ${reference}${known}${hint}`), { code: 'not_found' });
 }
 
 function describeOwner({ owner }: { owner: { type: string; name: string } }): string {

@@ -268,10 +268,15 @@ async function toBindings(
   if (names.length > 5) throw new UsageError(`--input: expected at most 5 data sources, got ${names.length}`);
   const bindings: Binding[] = [];
   for (const [index, name] of names.entries())
-    bindings.push({ mount: `input${index}` as Binding['mount'], source_id: (await findDataSource(client, name)).id });
+    bindings.push({
+      mount: `input${index}` as Binding['mount'],
+      source_id: (await findDataSource(client, name, isSource && name === model ? MODEL_ADVICE : undefined)).id,
+    });
   if (home !== undefined) bindings.push({ mount: 'home', source_id: (await findDataSource(client, home)).id });
   return { bindings, modelPath: isSource ? `/platform/input/input${names.length - 1}` : model };
 }
+
+const MODEL_ADVICE = 'Expected demo, a data source (capstan data list) or a model of the hub such as Qwen/Qwen3-4B';
 
 /** Whether a model is a name on the hub. A data source of that name comes first, unless it begins with `hf:`. */
 async function isOfHub(client: Client, model: string): Promise<boolean> {

@@ -128,7 +128,10 @@ describe('deployments', () => {
   test.each([
     [['deploy', 'chat'], /already has a deployment with this name: choose another.*\(409 conflict\)$/],
     [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, first, spare, aliased, chat$/],
-    [['deploy', 'x', '--model', 'nothing'], /^no data source is called nothing$/],
+    [
+      ['deploy', 'x', '--model', 'nothing'],
+      /^no data source is called nothing\. Expected demo, a data source \(.*\) or a model of the hub such as/,
+    ],
     [['deploy', 'x', '--image', 'other:9'], /^no image is called other/],
     [['versions', 'get', 'chat', '7'], /\(404 not_found\)$/],
     [['deployments', 'get', 'dep_00000000000000000000000000'], /\(404 not_found\)$/],
@@ -164,7 +167,7 @@ describe('deployments', () => {
     expect(await run('access', 'chat', 'on')).toMatchObject({
       code: 0,
       out: 'access control of chat is on (applied by 1 of 1 gateway)\n',
-      err: expect.stringContaining('no access key exists for this deployment'),
+      err: expect.stringMatching(/no access key exists for this deployment.* keys create --deployment chat\n$/),
     });
     expect(
       await json(
