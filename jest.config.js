@@ -5,6 +5,7 @@ const { folder: bundled } = require('./test/bundle-modules');
 
 const base = {
   testEnvironment: 'node',
+  runtime: '<rootDir>/test/runtime.js',
   globalSetup: '<rootDir>/test/setup.js',
   globalTeardown: '<rootDir>/test/teardown.js',
   transform: {
