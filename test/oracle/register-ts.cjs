@@ -1,10 +1,18 @@
 // Makes node load TypeScript files: node -r ./test/oracle/register-ts.cjs SCRIPT.ts
 'use strict';
 
-const { existsSync, readFileSync } = require('node:fs');
+const { createHash } = require('node:crypto');
+const { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } = require('node:fs');
 const Module = require('node:module');
 const { dirname, join, resolve } = require('node:path');
-const { transformSync } = require('@swc/core');
+const { threadId } = require('node:worker_threads');
+
+const OPTIONS = {
+  jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
+  module: { type: 'commonjs' },
+  sourceMaps: 'inline',
+};
+const VERSION = require('@swc/core/package.json').version + JSON.stringify(OPTIONS);
 
 // Dynamic imports name the compiled file.
 const { _resolveFilename: resolveFilename } = Module;
@@ -23,12 +31,25 @@ Module._resolveFilename = function (request, parent, ...rest) {
   return resolveFilename.call(this, source !== '' && existsSync(source) ? source : request, parent, ...rest);
 };
 
-require.extensions['.ts'] = (module, filename) => {
-  const { code } = transformSync(readFileSync(filename, 'utf8'), {
-    filename,
-    jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
-    module: { type: 'commonjs' },
-    sourceMaps: 'inline',
-  });
-  module._compile(code, filename);
-};
+const cache = join(__dirname, '../../build/register-ts');
+
+function transform(filename) {
+  const source = readFileSync(filename, 'utf8');
+  // Paths are in the source maps.
+  const name = createHash('sha256').update(VERSION).update(filename).update(source).digest('hex');
+  const compiled = join(cache, `${name}.js`);
+  if (existsSync(compiled)) return readFileSync(compiled, 'utf8');
+  // Loaded only if it is needed, because loading it takes as long as compiling many files.
+  const { code } = require('@swc/core').transformSync(source, { filename, ...OPTIONS });
+  try {
+    mkdirSync(cache, { recursive: true });
+    const unfinished = `${compiled}.${process.pid}.${threadId}`;
+    writeFileSync(unfinished, code);
+    renameSync(unfinished, compiled);
+  } catch {
+    // Another user may not write to the folder.
+  }
+  return code;
+}
+
+require.extensions['.ts'] = (module, filename) => module._compile(transform(filename), filename);
