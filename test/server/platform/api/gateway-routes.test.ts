@@ -10,7 +10,17 @@ import { createTransport } from '../../../../server/http/create-transport';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { UsageRecorder } from '../../../../server/platform/usage/usage-recorder';
 import { overBackends } from '../../access/support';
-import { closeAll, echo, type Echo, type Running, startGateway, startReplica, target, until } from '../gateway/support';
+import {
+  breakOff,
+  closeAll,
+  echo,
+  type Echo,
+  type Running,
+  startGateway,
+  startReplica,
+  target,
+  until,
+} from '../gateway/support';
 
 const PASSWORD = 'correct horse battery';
 const URL_OF = (slug: string): string => `https://serve.example/d/${slug}`;
@@ -276,7 +286,7 @@ overBackends((make) => {
         response.writeHead(200, { 'Content-Type': 'text/plain' });
         if (request.url === '/break') {
           response.write('half');
-          return void setTimeout(() => response.destroy(), 30);
+          return breakOff(response);
         }
         const timer = setInterval(() => response.write(Buffer.alloc(1_000_000, 'x')), 1);
         response.on('close', () => clearInterval(timer));

@@ -1,6 +1,17 @@
 /** Upstream failures that other routers are known to handle badly. */
 import { createServer } from 'node:net';
-import { closeAll, echo, type Echo, errorOf, type Running, startGateway, startReplica, target, until } from './support';
+import {
+  breakOff,
+  closeAll,
+  echo,
+  type Echo,
+  errorOf,
+  type Running,
+  startGateway,
+  startReplica,
+  target,
+  until,
+} from './support';
 
 afterEach(closeAll);
 
@@ -100,7 +111,7 @@ describe('a replica that resets before the first byte', () => {
       numSeen++;
       response.writeHead(200, { 'Content-Type': 'text/event-stream' });
       response.write('data: 1\n\n');
-      setTimeout(() => response.destroy(), 20);
+      breakOff(response);
     };
     running.targets.set(target('s', [await startReplica(listener), await startReplica(listener)]));
     expect(await (await post(running, 's', '{}')).text()).toContain('upstream_unavailable');

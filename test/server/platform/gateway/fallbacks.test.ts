@@ -3,6 +3,7 @@ import { createServer, type RequestListener, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { Target } from '../../../../server/platform/gateway/targets';
 import {
+  breakOff,
   closeAll,
   echo,
   type Echo,
@@ -134,7 +135,7 @@ test('a JSON response that breaks after its first byte is not repeated', async (
     (_request, response) => {
       response.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': '1000' });
       response.write('{"choices":[');
-      setTimeout(() => response.destroy(), 50);
+      breakOff(response);
     },
     good,
   ]);

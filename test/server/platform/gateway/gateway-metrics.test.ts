@@ -3,7 +3,7 @@ import { Registry } from 'prom-client';
 import type { GatewayRecord } from '../../../../server/platform/gateway/gateway';
 import { Targets } from '../../../../server/platform/gateway/targets';
 import { GatewayMetrics } from '../../../../server/platform/gateway/gateway-metrics';
-import { closeAll, echo, type Running, startGateway, startReplica, target, until } from './support';
+import { breakOff, closeAll, echo, type Running, startGateway, startReplica, target, until } from './support';
 
 afterEach(closeAll);
 
@@ -107,7 +107,7 @@ test('counts upstream failures by reason, and retries', async () => {
       await startReplica((_request, response) => {
         response.writeHead(200, { 'Content-Type': 'text/event-stream' });
         response.write('data: 1\n\n');
-        setTimeout(() => response.destroy(), 20);
+        breakOff(response);
       }),
     ]),
   );

@@ -2,7 +2,18 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { callInProcess } from '../../../../server/platform/gateway/in-process-call';
-import { closeAll, echo, type Echo, errorOf, pause, startGateway, startReplica, target, until } from './support';
+import {
+  breakOff,
+  closeAll,
+  echo,
+  type Echo,
+  errorOf,
+  pause,
+  startGateway,
+  startReplica,
+  target,
+  until,
+} from './support';
 
 afterEach(closeAll);
 
@@ -183,7 +194,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
         await startReplica((request, response) => {
           response.writeHead(200, { 'Content-Type': request.url === '/events' ? 'text/event-stream' : 'text/plain' });
           response.write('data: 1\n\n');
-          setTimeout(() => response.destroy(), 30);
+          breakOff(response);
         }),
       ]),
     );

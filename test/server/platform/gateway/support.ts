@@ -164,6 +164,11 @@ export async function startGateway(
   return { url: `http://127.0.0.1:${port}`, port, gateway, targets, transport, records, log, open, woken };
 }
 
+/** Breaks a response off after what was written. */
+export function breakOff(response: ServerResponse): void {
+  response.write('', () => response.destroy());
+}
+
 export async function until(isTrue: () => boolean, what = 'the condition'): Promise<void> {
   for (const startedMs = performance.now(); performance.now() - startedMs < 60_000;) {
     if (isTrue()) return;

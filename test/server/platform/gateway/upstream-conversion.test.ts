@@ -2,7 +2,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import type { RequestListener } from 'node:http';
 import OpenAI from 'openai';
-import { closeAll, until } from './support';
+import { breakOff, closeAll, until } from './support';
 import {
   bodyOf,
   chunk,
@@ -536,7 +536,7 @@ describe('a converted response that fails', () => {
       'is cut',
       (_request, response) => {
         for (const content of ['a', 'b', 'c']) sendEvents(response, chunk({ content }));
-        setTimeout(() => response.destroy(), 20);
+        breakOff(response);
       },
     ],
     [

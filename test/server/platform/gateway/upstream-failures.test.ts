@@ -4,7 +4,7 @@ import type { RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Target } from '../../../../server/platform/gateway/targets';
 import { UpstreamHealth } from '../../../../server/platform/gateway/upstreams/upstream-health';
-import { closeAll, errorOf, target, until } from './support';
+import { breakOff, closeAll, errorOf, target, until } from './support';
 import {
   chunk,
   DONE,
@@ -100,7 +100,7 @@ test('an upstream that is not there: the fallback responds', async () => {
 test('an upstream that cuts after three chunks: no fallback, an error in the stream, and what it reported', async () => {
   const { url, seen, records } = await startChain((_request, response) => {
     for (const content of ['a', 'b', 'c']) sendEvents(response, chunk({ content }));
-    setTimeout(() => response.destroy(), 20);
+    breakOff(response);
   });
   const text = await (await post(url, { model: 'x', stream: true })).text();
   expect(text).toContain('"c"');
