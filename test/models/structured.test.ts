@@ -2,6 +2,7 @@
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
 import { type ChatOptions, Engine, type GenerationResult, type Tool } from '../../ts';
+import { numCases } from '../fakes/sample';
 import { SCHEMAS } from '../native/json-schema-cases';
 
 // Unknown formats, such as zod's, are not checked.
@@ -10,6 +11,7 @@ const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false, m
 addFormats(ajv);
 
 const SAMPLES = 12;
+const SAMPLES_OF_SCHEMA = numCases(12, 4);
 /** The samples take some 10 s of processor time, and the machine may be busy. */
 const SAMPLES_TIMEOUT_MS = 240_000;
 const messages = [{ role: 'user', content: 'What is the weather in Bern?' }] as const;
@@ -19,7 +21,7 @@ const THINKING_TEMPLATE =
 let engine: Engine;
 let thinker: Engine;
 beforeAll(async () => {
-  engine = await Engine.load('demo', { maxQueuedRequests: SAMPLES * SCHEMAS.length });
+  engine = await Engine.load('demo', { maxQueuedRequests: SAMPLES_OF_SCHEMA * SCHEMAS.length });
   thinker = await Engine.load('demo', { chatTemplate: THINKING_TEMPLATE });
 });
 afterAll(() => Promise.all([engine.close(), thinker.close()]));
@@ -38,14 +40,14 @@ function isJson(text: string): boolean {
 }
 
 test(
-  `${SAMPLES} samples of each schema are valid unless they are cut`,
+  `${SAMPLES_OF_SCHEMA} samples of each schema are valid unless they are cut`,
   async () => {
     let numComplete = 0;
     await Promise.all(
       SCHEMAS.map(async ({ schema }) => {
         const validate = ajv.compile(schema as object | boolean);
         const { choices } = await ask({
-          n: SAMPLES,
+          n: SAMPLES_OF_SCHEMA,
           seed: 7,
           structuredOutput: { type: 'json', schema: schema as Record<string, unknown> },
         });
@@ -57,7 +59,7 @@ test(
       }),
     );
     // Most samples must be complete for the check above to be meaningful.
-    expect(numComplete).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
+    expect(numComplete).toBeGreaterThan(SCHEMAS.length * SAMPLES_OF_SCHEMA * 0.5);
   },
   SAMPLES_TIMEOUT_MS,
 );

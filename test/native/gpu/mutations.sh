@@ -3,7 +3,9 @@
 # passes is a gap in the tests. Faults in inline assembly are tested on the PTX that nvcc generates (cuda_host/ptx.cpp), and
 # skipped without nvcc.
 #
-#     test/native/gpu/mutations.sh [NAME…]
+#     test/native/gpu/mutations.sh [--sample | NAME…]      default: all
+#
+# `--sample` applies the first mutation of each pair of a changed file and a filter, so that each kernel has at least one.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 ROOT=$PWD
@@ -242,10 +244,25 @@ try_mutation() { # index; prints the result and fails unless the tests detect th
   rm -rf "$tree"
 }
 
+declare -A sampled=()
+is_wanted() { # index; further arguments: those of this script
+  local mutation=${MUTATIONS[$1]} name rest pair
+  shift
+  name=${mutation%%|*} rest=${mutation#*|}
+  if [ "${1:-}" = --sample ]; then
+    pair="${rest%%|*} ${rest##*|}"
+    [ -z "${sampled[$pair]:-}" ] || return 1
+    sampled[$pair]=$name
+    return 0
+  fi
+  [ $# = 0 ] || [[ " $* " = *" $name "* ]]
+}
+
 rm -rf "$OUT"/mutant-*
-failed=0 running=0
+failed=0 running=0 number_run=0
 for number in "${!MUTATIONS[@]}"; do
-  if [ $# -gt 0 ] && [[ " $* " != *" ${MUTATIONS[$number]%%|*} "* ]]; then continue; fi
+  is_wanted "$number" "$@" || continue
+  number_run=$((number_run + 1))
   if [ $running = "$(nproc)" ]; then
     wait -n || failed=1
     running=$((running - 1))
@@ -257,4 +274,5 @@ while [ $running -gt 0 ]; do
   wait -n || failed=1
   running=$((running - 1))
 done
+echo "$number_run of ${#MUTATIONS[@]} mutations"
 exit $failed

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fromEnvironment } from '../../../server/cli/environment';
 import { FLAG_NAMES, FlagValues, resolveServeOptions } from '../../../server/cli/flag-sources';
+import { run } from '../../../server/cli/program';
 import { killAll, prepare, type Running, start, startServer } from '../../fakes/server-process';
 import { temporaryFolder } from '../../fakes/temporary-folder';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -19,9 +20,25 @@ beforeAll(() => {
 });
 afterAll(killAll);
 
-async function finished(run: Running): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  const [code] = await run.exited;
-  return { code, ...run.output() };
+async function finished(command: Running): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const [code] = await command.exited;
+  return { code, ...command.output() };
+}
+
+/** Runs a command in this process. */
+async function runHere(args: readonly string[]): Promise<{ code: number | undefined; stdout: string; stderr: string }> {
+  const output = { stdout: '', stderr: '' };
+  const spies = (['stdout', 'stderr'] as const).map((name) =>
+    jest.spyOn(process[name], 'write').mockImplementation((text) => {
+      output[name] += text;
+      return true;
+    }),
+  );
+  try {
+    return { code: await run(args), ...output };
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
 }
 
 function chat(url: string, content: string, extra: object = {}, init: RequestInit = {}): Promise<Response> {
@@ -46,7 +63,6 @@ async function untilRefused(url: string): Promise<void> {
 
 describe('flags', () => {
   test.each([
-    [['serve', '--prot', '1'], "error: unknown option '--prot'\n(Did you mean --port?)"],
     [['serve', '--max-modle-len', '1'], '(Did you mean --max-model-len?)'],
     [['run', '--modle'], "error: unknown option '--modle'\n(see capstan run --help)"],
     [['keys', 'create', '--nam'], '(see capstan keys create --help)'],
@@ -68,6 +84,16 @@ describe('flags', () => {
     [['serve', '--config', '/no/such.yaml'], "error: --config: expected a readable file, got '/no/such.yaml' (ENOENT)"],
     [['serve', '--api-kee', `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`], '(Did you mean --api-key?)'],
     [['serve', '--shutdown-timeout', 'soon'], '--shutdown-timeout: expected seconds from 0 to 86400'],
+    [['serve', '--default-chat-template-kwargs', '[]'], 'expected a JSON object, such as {"enable_thinking": false}'],
+  ])('%j is refused with 2 and the reason', async (args, message) => {
+    const { code, stderr, stdout } = await runHere(args);
+    expect(code).toBe(2);
+    expect(stderr).toContain(message);
+    expect(stdout).toBe('');
+  });
+
+  test.each([
+    [['serve', '--prot', '1'], "error: unknown option '--prot'\n(Did you mean --port?)"],
     [
       ['serve', modelDir, '--port', '0', '--tool-call-parser', 'nope'],
       'error: --tool-call-parser: expected one of auto, ',
@@ -76,7 +102,6 @@ describe('flags', () => {
       ['serve', modelDir, '--port', '0', '--chat-template', '{% bad'],
       'error: --chat-template: expected a Jinja template (',
     ],
-    [['serve', '--default-chat-template-kwargs', '[]'], 'expected a JSON object, such as {"enable_thinking": false}'],
   ])('%j exits with 2 and the reason', async (args, message) => {
     const { code, stderr, stdout } = await finished(start(args, env));
     expect(code).toBe(2);

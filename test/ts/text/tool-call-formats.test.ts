@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { ChatTemplate } from '../../../ts/text/chat-template';
 import { type ChatMessage, toTemplateMessage } from '../../../ts/text/messages';
 import { findToolCallFormat, type OutputPart, TOOL_CALL_FORMATS, ToolCallParser } from '../../../ts/text/tool-calls';
+import { numCases } from '../../fakes/sample';
 import { cut, formatOf, GOOD, makeRandom, run, split, TOOLS } from './tool-call-cases';
 import { FAMILY_BAD } from './tool-call-families';
 
@@ -387,7 +388,7 @@ describe('chunking', () => {
 
   test.each(TOOL_CALL_FORMATS.map(({ name }) => [name]))('does not change the result of %s', (format) => {
     const random = makeRandom(format.length * 101 + 7);
-    for (let round = 0; round < 1500; round++) {
+    for (let round = 0; round < numCases(1500, 300); round++) {
       const text =
         round % 2 === 0
           ? cut(texts[random(texts.length)], random)

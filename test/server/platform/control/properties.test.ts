@@ -1,12 +1,13 @@
 import { newSeed, random } from './random';
 import { makeFolder, overBackends } from '../../access/support';
+import { numCases } from '../../../fakes/sample';
 import { ServiceError } from '../../../../server/platform/store/errors';
 import { isInactive, isServing } from '../../../../server/platform/deployments/version-state';
 import { type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
 const NUM_GPUS = 3;
-const RUNS = 6;
+const RUNS = numCases(6, 3);
 const STEPS = 40;
 
 overBackends((make) => {
