@@ -30,7 +30,7 @@ async function runHere(args: readonly string[]): Promise<{ code: number | undefi
   const output = { stdout: '', stderr: '' };
   const spies = (['stdout', 'stderr'] as const).map((name) =>
     jest.spyOn(process[name], 'write').mockImplementation((text) => {
-      output[name] += text;
+      output[name] += text as string;
       return true;
     }),
   );
