@@ -1,15 +1,28 @@
 # Sourced by .ci/run and .ci/full. `lane NAME COMMAND…` runs one lane. `beside NAME COMMAND…` starts one that runs beside
-# others, and `await_lanes` waits for these. The time of every lane is printed at the end, also after a failure.
+# others, and `await_lanes` waits for these. At the end, also after a failure, the seconds of every lane are printed, and
+# those of processor time.
 
 LANES=()
 
+# Sets USED to the processor time of all processes that have ended, in seconds. A subshell would have its own.
+measure() {
+  local file
+  file=$(mktemp)
+  times > "$file"
+  USED=$(awk 'NR == 2 { split($1 "m" $2, part, /[ms]+/); print int(60 * (part[1] + part[3]) + part[2] + part[4]) }' "$file")
+  rm "$file"
+}
+
 lane() {
-  local name=$1 begin=$SECONDS
+  local name=$1 begin=$SECONDS before
   shift
   printf '\n==== %s\n' "$name"
+  measure
+  before=$USED
   CURRENT_LANE=$name CURRENT_BEGIN=$begin
   "$@"
-  LANES+=("$((SECONDS - begin)) $name")
+  measure
+  LANES+=("$((SECONDS - begin)) $name (processor time $((USED - before)))")
   CURRENT_LANE=
 }
 

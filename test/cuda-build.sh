@@ -70,8 +70,8 @@ python3 test/cuda-targets.py --kernels attention_wgmma_kernel "$KERNELS/attentio
 # One object with the default targets stands for the whole library.
 FAT=build/cuda-targets
 env -u CAPSTAN_CUDA_ARCHS cmake -S cuda -B "$FAT" -DCMAKE_BUILD_TYPE=Release > "$OUT/configure-targets.log"
-make -C "$FAT" -s kernels/rows.cu.o > "$OUT/targets.log" 2>&1 || { tail -20 "$OUT/targets.log"; exit 1; }
-check_list "$FAT/CMakeFiles/capstan_cuda_objects.dir/kernels/rows.cu.o"
+make -C "$FAT" -s kernels/partials.cu.o > "$OUT/targets.log" 2>&1 || { tail -20 "$OUT/targets.log"; exit 1; }
+check_list "$FAT/CMakeFiles/capstan_cuda_objects.dir/kernels/partials.cu.o"
 
 # The kernels with waits, with limits of those.
 LIMITED=build/cuda-limited

@@ -17,19 +17,24 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [PART OF A NAME]\n"
+    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [--without PART OF A NAME] [PART OF A NAME]\n"
     "  --list           print the names of the tests\n"
     "  --jobs N         run each test in a separate process, N at a time (default: all in this process)\n"
     "  --seconds N      time limit of a test (default: 600, far above the slowest test under a sanitizer)\n"
     "  --first-failure  stop after the first failure; has no effect with --jobs\n"
+    "  --without PART   leave out the tests whose names contain it\n"
     "Exits with 1 when a test fails or exceeds its time limit, or when no test matches.\n";
 
 struct Options {
   bool lists = false, ends_at_failure = false;
   int jobs = 0, seconds = 600;
   const char* filter = "";
+  const char* excluded = nullptr;
 
-  bool chooses(const Test& test) const { return std::strstr(test.name, filter) != nullptr; }
+  bool chooses(const Test& test) const {
+    return std::strstr(test.name, filter) != nullptr &&
+           (excluded == nullptr || std::strstr(test.name, excluded) == nullptr);
+  }
 };
 
 // Returns false for an unknown option or a bad value.
@@ -44,6 +49,9 @@ bool read_options(int argc, char** argv, Options& options) {
       const int number = i + 1 < argc ? std::atoi(argv[++i]) : 0;
       if (number < 1) return false;
       (name == "--jobs" ? options.jobs : options.seconds) = number;
+    } else if (name == "--without") {
+      if (i + 1 == argc) return false;
+      options.excluded = argv[++i];
     } else {
       if (name.starts_with("-") || *options.filter != 0) return false;
       options.filter = argv[i];

@@ -35,6 +35,7 @@ TEST(cuda_decoder_with_an_fp8_cache) {
 }
 
 TEST(cuda_decoder_batch_chunks_and_ranks_change_no_bit) {
+  int64_t num_cases = 0;
   for (const DecoderShape& base : decoder_shapes()) {
     DecoderShape shape = base;
     shape.file_dtype = DType::kBf16;
@@ -44,7 +45,7 @@ TEST(cuda_decoder_batch_chunks_and_ranks_change_no_bit) {
     const RunOptions together = cuda_options(DType::kBf16);
     const LogProbs wanted = fixture.run(together, prompts);
     const auto expect_same = [&](const RunOptions& options, const std::string& what) {
-      if (!is_same(wanted, fixture.run(options, prompts)))
+      if (takes_case(num_cases++, 2) && !is_same(wanted, fixture.run(options, prompts)))
         fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": differs with " + what);
     };
     RunOptions changed = together;
@@ -70,6 +71,7 @@ class WithoutCodes {
 };
 
 TEST(cuda_decoder_with_codes_has_the_bits_of_decoded_weights) {
+  int64_t num_cases = 0;
   for (const DecoderShape& base : decoder_shapes())
     for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
       DecoderShape shape = base;
@@ -81,7 +83,7 @@ TEST(cuda_decoder_with_codes_has_the_bits_of_decoded_weights) {
       options.format = format;
       const LogProbs wanted = fixture.run(options, prompts);
       const auto expect_same = [&](const RunOptions& changed, const std::string& what) {
-        if (!is_same(wanted, fixture.run(changed, prompts)))
+        if (takes_case(num_cases++, 2) && !is_same(wanted, fixture.run(changed, prompts)))
           fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": differs " + what);
       };
       {

@@ -16,6 +16,10 @@ bool is_full_run() {
   return std::getenv("CAPSTAN_TEST_FULL") != nullptr;
 }
 
+bool takes_case(int64_t i, int64_t step) {
+  return is_full_run() || std::getenv("CAPSTAN_TEST_ALL") != nullptr || i % step == 0;
+}
+
 LoadRequest cuda_request(const TinyModel& model, const std::string& device) {
   LoadRequest request = model.request();
   request.compute = ComputeChoice::kAuto;

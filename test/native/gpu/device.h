@@ -12,6 +12,8 @@ namespace capstan::testing {
 // Whether CAPSTAN_TEST_FULL is set: run everything, as on a device. Otherwise tests run what an emulated device can do
 // in seconds.
 bool is_full_run();
+// Whether case `i` of a test runs. An emulated device runs one case in `step`, or all with CAPSTAN_TEST_ALL.
+bool takes_case(int64_t i, int64_t step);
 // 'cuda' for one rank, otherwise 'cuda:0,0,…' (virtual ranks on one device).
 std::string cuda_device(int world_size);
 

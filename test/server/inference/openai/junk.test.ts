@@ -85,7 +85,7 @@ const routes = OPENAI_ROUTES.filter(({ path }) => path in bases).map(
 );
 const embeddingPaths = new Set(OPENAI_ROUTES.filter(({ tasks }) => tasks?.includes('embed')).map(({ path }) => path));
 
-/** One of so many requests is sent. It has no factor in common with the number of texts, so that each field gets some. */
+/** One of so many requests is sent. It is prime to the number of texts, so that each field gets several of them. */
 const STRIDE = numCases(1, 5);
 let numAsked = 0;
 
