@@ -222,8 +222,14 @@ test('cancelling keeps the results so far', async () => {
 test('lines that did not run before the end of the completion window are errors', async () => {
   const client = (await serve({ options: { engine: { maxNumSeqs: 2 } } })).client();
   const lines = [chatLine('done'), ...['x', 'y', 'z'].map((id) => chatLine(id, 'forever'))];
-  const started = await startBatch(client, lines, { completion_window: '2s' as never });
+  const started = await startBatch(client, lines, { completion_window: '600s' as never });
+  while ((await client.batches.retrieve(started.id)).request_counts!.completed < 1);
+  const { now } = Date;
+  const clock = jest.spyOn(Date, 'now').mockImplementation(() => now() + 600_000);
+  // A new batch makes the service look at the clock.
+  await startBatch(client, [chatLine('other')]);
   const batch = await until(client, started, 'expired');
+  clock.mockRestore();
   expect(batch.request_counts).toEqual({ total: 4, completed: 1, failed: 3 });
   expect(ids(await readResults(client, batch.output_file_id))).toEqual(['done']);
   const errors = await readResults(client, batch.error_file_id);
