@@ -43,6 +43,7 @@ struct Problem {
           bool is_gated = false)
       : rows(num_rows), n(num_features), k(num_k), kind(what) {
     Team team({-1}, false);
+    HugePool pool;
     MemoryCheckpoint checkpoint;
     weights = random_values(1, n * k, 1.0f);
     up_weights = random_values(2, n * k, 1.0f);
@@ -52,7 +53,7 @@ struct Problem {
     source.slices = {whole(checkpoint.add("w", kind.weights, n, k, weights))};
     if (is_gated) source.slices.push_back(whole(checkpoint.add("u", kind.weights, n, k, up_weights)));
     source.interleave_pairs = is_gated;
-    matrix = pack_matrix(source, kind.weights, cpu_kernels(CpuIsa::kPortable), team, {});
+    matrix = pack_matrix(source, kind.weights, cpu_kernels(CpuIsa::kPortable), team, pool, {});
     x = random_values(3, rows * k + 16, 1.0f);
     if (kind.is_rounded)
       for (float& value : x)

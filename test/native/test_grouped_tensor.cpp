@@ -40,6 +40,7 @@ TEST(groups_decode_to_the_bits_of_their_definition) {
 
 TEST(groups_are_packed_without_a_change_of_their_values) {
   Team team({-1, -1}, false);
+  HugePool pool;
   int num_kept = 0;
   for (const GroupValues& values : read_group_values()) {
     GroupFile file(values);
@@ -48,7 +49,7 @@ TEST(groups_are_packed_without_a_change_of_their_values) {
       MatrixSource source;
       source.slices = {file.slice(begin, count)};
       source.format = WeightFormat::kFile;
-      const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {});
+      const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {});
       std::vector<float> got(static_cast<size_t>(values.rows * count));
       for (int64_t row = 0; row < values.rows; ++row)
         gather_row(*matrix, row, got.data() + row * count);
@@ -69,10 +70,11 @@ TEST(groups_of_heads_stored_as_pairs_are_read_in_order) {
     file.entry.paired_rows = 4;
     file.open();
     Team team({-1, -1}, false);
+    HugePool pool;
     MatrixSource source;
     source.slices = {file.whole()};
     source.format = WeightFormat::kFile;
-    const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {});
+    const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {});
     const std::vector<float> read = read_floats(file.whole());
     std::vector<float> row(static_cast<size_t>(values.cols));
     const int64_t order[] = {0, 2, 1, 3, 4, 5, 6, 7};  // the row of the file by the row of a head
@@ -92,10 +94,11 @@ TEST(groups_of_one_matrix_may_have_other_scales_but_not_another_type) {
   for (GroupFile* file : {&first, &second, &third})
     file->open();
   Team team({-1, -1}, false);
+  HugePool pool;
   MatrixSource source;
   source.slices = {first.whole(), third.whole(), second.whole()};
   source.format = WeightFormat::kFile;
-  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {});
   EXPECT_EQ(matrix->rows, 32);
   EXPECT_EQ(matrix->rest->rows, 16);
   EXPECT(matrix->rest->rest == nullptr);

@@ -33,6 +33,7 @@ float packed(const CpuMatrix& matrix, int64_t panel, int lane, int64_t k) {
 
 TEST(matrix_packs_slices_of_any_type_and_size) {
   Team team({-1, -1}, false);
+  HugePool pool;
   for (const DType file_dtype : kDTypes) {
     for (const DType dtype : kDTypes) {
       for (const auto& [heights, cols] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
@@ -50,8 +51,8 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
             wanted.emplace_back(values.begin() + row * (cols + 5) + 4, values.begin() + row * (cols + 5) + 4 + cols);
         }
         int64_t progress = 0;
-        const auto matrix =
-            pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, [&](int64_t bytes) { progress += bytes; });
+        const auto matrix = pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, pool,
+                                        [&](int64_t bytes) { progress += bytes; });
         EXPECT_EQ(matrix->rows, static_cast<int64_t>(wanted.size()));
         EXPECT_EQ(progress, matrix->rows * cols * static_cast<int64_t>(dtype_size(file_dtype)));
         EXPECT_EQ(matrix->num_panels, (matrix->rows + 15) / 16);
@@ -72,6 +73,7 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
 
 TEST(matrix_interleaves_gates_and_ups_in_groups_of_eight) {
   Team team({-1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   constexpr int64_t kPairs = 21, kCols = 10;
   std::vector<float> gate = random_values(1, kPairs * kCols, 1.0f), up = random_values(2, kPairs * kCols, 1.0f),
@@ -82,7 +84,7 @@ TEST(matrix_interleaves_gates_and_ups_in_groups_of_eight) {
   const FileTensor& biases = checkpoint.add("bias", DType::kF32, 1, kPairs, bias);
   source.bias = {whole(biases), whole(biases)};
   source.interleave_pairs = true;
-  const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {});
+  const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {});
   EXPECT_EQ(matrix->num_panels, int64_t{3});
   for (int64_t pair = 0; pair < 24; ++pair) {
     for (int64_t k = 0; k < kCols; ++k) {
@@ -99,6 +101,7 @@ TEST(matrix_interleaves_gates_and_ups_in_groups_of_eight) {
 // Loads a tensor that has `value` as one element. Returns the error message.
 std::string message_with(float value, DType file_dtype, DType dtype, bool is_vector) {
   Team team({-1, -1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   std::vector<float> values(50 * 20, 1.0f);
   values[777] = value;
@@ -109,7 +112,7 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
     if (is_vector)
       read_vector(whole(tensor), 0.0f, {});
     else
-      pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, {});
+      pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, pool, {});
   } catch (const Error& error) {
     return std::string(error_code_name(error.code())) + ": " + error.what();
   }
@@ -135,12 +138,13 @@ TEST(matrix_refuses_nan_and_inf_and_names_the_tensor) {
 
 TEST(matrix_refuses_a_truncated_file) {
   Team team({-1, -1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   std::vector<float> values(50 * 20, 1.0f);
   MatrixSource source;
   source.slices = {whole(checkpoint.add("cut", DType::kF32, 50, 20, values))};
   checkpoint.truncate(checkpoint.bytes() - 10);
-  EXPECT_ERROR("invalid_model", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {}));
+  EXPECT_ERROR("invalid_model", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {}));
   EXPECT_ERROR("invalid_model", read_vector(source.slices[0], 0.0f, {}));
 }
 
@@ -150,12 +154,13 @@ TEST(matrix_loading_can_be_cancelled) {
   std::vector<float> values(500 * 20, 1.0f);
   MatrixSource source;
   source.slices = {whole(checkpoint.add("t", DType::kF32, 500, 20, values))};
-  EXPECT_ERROR("aborted", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team,
+  EXPECT_ERROR("aborted", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool,
                                       [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
 }
 
 TEST(matrix_shard_has_its_share_of_the_parts) {
   Team team({-1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   std::vector<float> values(8 * 128, 1.0f);
   const FileTensor& tensor = checkpoint.add("t", DType::kF32, 8, 128, values);
@@ -164,13 +169,13 @@ TEST(matrix_shard_has_its_share_of_the_parts) {
     source.kind = MatrixKind::kRow;
     source.total_cols = 128;
     source.slices = {{&tensor, 0, 8, 128 - cols, cols}};
-    EXPECT_EQ(pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {})->num_parts, parts);
+    EXPECT_EQ(pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {})->num_parts, parts);
   }
   MatrixSource source;
   source.kind = MatrixKind::kRow;
   source.total_cols = 128;
   source.slices = {{&tensor, 0, 8, 0, 24}};  // one and a half parts
-  EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {}));
+  EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {}));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ constexpr WeightFormat kFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};
 std::unique_ptr<CpuMatrix> pack(const std::vector<float>& weights, int64_t n, int64_t k, WeightFormat format,
                                 MatrixKind kind = MatrixKind::kColumn, CpuIsa isa = CpuIsa::kPortable) {
   Team team({-1, -1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   std::vector<float> values = weights;
   MatrixSource source;
@@ -34,7 +35,7 @@ std::unique_ptr<CpuMatrix> pack(const std::vector<float>& weights, int64_t n, in
   source.kind = kind;
   source.total_cols = k;
   source.format = format;
-  return pack_matrix(source, DType::kBf16, cpu_kernels(isa), team, {});
+  return pack_matrix(source, DType::kBf16, cpu_kernels(isa), team, pool, {});
 }
 
 std::vector<float> decoded(const CpuMatrix& matrix) {
@@ -90,7 +91,8 @@ QuantCase make_case(const BlockValues& values, int64_t n, int64_t k, MatrixKind 
   source.total_cols = k;
   source.format = WeightFormat::kFile;
   Team team({-1, -1}, false);
-  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {}), {}};
+  HugePool pool;
+  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {}), {}};
   const int64_t given = static_cast<int64_t>(values.bytes.size()) / format.block_bytes;
   QuantBlock block;
   for (int64_t row = 0; row < n; ++row)
@@ -117,7 +119,8 @@ QuantCase make_case(const GroupValues& values, MatrixKind kind, int64_t col_begi
   source.total_cols = k;
   source.format = WeightFormat::kFile;
   Team team({-1, -1}, false);
-  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {}), {}};
+  HugePool pool;
+  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {}), {}};
   const QuantType& type = result.matrix->quant.type;
   QuantRow stored;
   for (int64_t row = 0; type.bits > 0 && row < values.rows; ++row) {
@@ -424,7 +427,8 @@ TEST(quant_slices_of_different_formats_are_packed_apart) {
   source.bias = {whole(q_bias), whole(k_bias), whole(k_bias)};
   source.format = WeightFormat::kFile;
   Team team({-1, -1}, false);
-  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  HugePool pool;
+  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {});
   EXPECT_EQ(matrix->rows, 40);
   EXPECT_EQ(matrix->rest->rows, 24);
   EXPECT_EQ(matrix->rest->quant.type.bits, 6);
@@ -437,7 +441,7 @@ TEST(quant_slices_of_different_formats_are_packed_apart) {
   source.slices = {whole(q), whole(up)};
   source.bias.clear();
   source.interleave_pairs = true;
-  const auto gated = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  const auto gated = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {});
   EXPECT_EQ(gated->quant.type.bits, 0);
   EXPECT_EQ(gated->rows, 80);
 }

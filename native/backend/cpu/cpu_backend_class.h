@@ -82,7 +82,7 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
     const DType dtype = source.format == WeightFormat::kF32 ? DType::kF32 : weight_dtype_;
-    std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, dtype, kernels_, team_, progress);
+    std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, dtype, kernels_, team_, weight_pool_, progress);
     for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
       if (is_quantized(*part)) {
         max_act_words_ = std::max(max_act_words_, int8_act_words(kernels_, part->quant));
@@ -258,14 +258,15 @@ class CpuBackend final : public Backend {
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, pooled_stride_ = 0;
 
   std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
-  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
-  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer pooled_;           // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
-  HugeBuffer biases_;           // (num_heads, bias_stride) added to the scores, by distance
+  HugePool weight_pool_;
+  HugeBuffer hidden_;    // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;   // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
+  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;      // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
+  HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer pooled_;    // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
+  HugeBuffer biases_;    // (num_heads, bias_stride) added to the scores, by distance
   const Vector* biases_of_ = nullptr;  // the table that biases_ was filled from
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads

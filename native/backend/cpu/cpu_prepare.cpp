@@ -55,6 +55,7 @@ void CpuBackend::plan_memory() {
 }
 
 void CpuBackend::allocate() {
+  weight_pool_ = {};  // all weights are loaded
   const int64_t rows = limits_.max_num_tokens;
   int64_t q_size = 0, qkv_size = 0, num_all_heads = 0, item_rows = kAttentionRows;
   for (const KvLayout& layout : kv_layouts_) {

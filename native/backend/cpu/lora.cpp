@@ -13,7 +13,6 @@ namespace capstan {
 namespace {
 
 constexpr int kPairs = kPanelFeatures / 2;  // gates of a panel, and their ups
-constexpr int64_t kArenaChunk = int64_t{8} << 20;
 
 // The row of B of an output feature; null without an update.
 struct FeatureRow {
@@ -39,7 +38,7 @@ class PanelsOfB {
   }
 
   // Packs the features of a matrix, whose first one is `first_feature`.
-  CpuLora::Part pack(const CpuMatrix& matrix, int64_t first_feature, LoraArena& arena) const {
+  CpuLora::Part pack(const CpuMatrix& matrix, int64_t first_feature, HugePool& pool) const {
     CpuLora::Part part;
     const size_t row_bytes = kPanelFeatures * dtype_size(dtype_);
     int64_t bytes = 0;
@@ -48,7 +47,8 @@ class PanelsOfB {
       to.offset = bytes;
       bytes += to.count * static_cast<int64_t>(row_bytes);
     }
-    char* weights = arena.allocate(bytes);
+    part.weights = pool.allocate(static_cast<size_t>(bytes), "an adapter");
+    char* weights = part.weights.as<char>();
     for (int64_t panel = 0; panel < matrix.num_panels; ++panel)
       for (int lane = 0; lane < kPanelFeatures; ++lane)
         pack_lane(feature_row(matrix, first_feature, panel, lane), matrix.is_gated,
@@ -123,16 +123,6 @@ class PanelsOfB {
 
 }  // namespace
 
-char* LoraArena::allocate(int64_t bytes) {
-  bytes = round_up(bytes, 64);
-  if (chunks_.empty() || num_used_ + bytes > static_cast<int64_t>(chunks_.back().bytes())) {
-    chunks_.emplace_back(static_cast<size_t>(std::max(bytes, kArenaChunk)), "an adapter");
-    num_used_ = 0;
-  }
-  num_used_ += bytes;
-  return chunks_.back().as<char>() + num_used_ - bytes;
-}
-
 std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
                                    const CpuKernels& kernels) {
   auto lora = std::make_unique<CpuLora>();
@@ -151,16 +141,16 @@ std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& ma
       (output.first_feature == 0 ? lora->gate : lora->up) = range;
   }
   Team team({-1}, false);  // the team of the backend may be running a step
-  lora->a = pack_matrix(a, dtype, kernels, team, nullptr);
+  CAPSTAN_CHECK(source.memory != nullptr);
+  if (*source.memory == nullptr) *source.memory = std::make_shared<CpuLoraMemory>();
+  HugePool& pool = static_cast<CpuLoraMemory&>(**source.memory).pool;
+  lora->a = pack_matrix(a, dtype, kernels, team, pool, nullptr);
   lora->scales.resize(static_cast<size_t>(lora->a->num_panels * kPanelFeatures), 1.0f);
   const PanelsOfB panels(source, matrix, dtype);
-  CAPSTAN_CHECK(source.memory != nullptr);
-  if (*source.memory == nullptr) *source.memory = std::make_shared<LoraArena>();
-  auto& arena = static_cast<LoraArena&>(**source.memory);
   lora->bytes = lora->a->bytes;
   int64_t first_feature = 0;
   for (const CpuMatrix* part = &matrix; part != nullptr; part = part->rest.get()) {
-    lora->parts.push_back(panels.pack(*part, first_feature, arena));
+    lora->parts.push_back(panels.pack(*part, first_feature, pool));
     for (const LoraPanel& panel : lora->parts.back().panels)
       lora->bytes += panel.count * kPanelFeatures * static_cast<int64_t>(dtype_size(dtype));
     first_feature += part->rows;

@@ -12,15 +12,9 @@
 
 namespace capstan {
 
-// B of all matrices of an adapter lies together in large pages: a step reads a little of each adapter in turn.
-class LoraArena final : public LoraMemory {
- public:
-  // Returns zeroed memory that lives as long as the arena.
-  char* allocate(int64_t bytes);
-
- private:
-  std::vector<HugeBuffer> chunks_;
-  int64_t num_used_ = 0;  // bytes of the last chunk
+// All matrices of an adapter lie together: a step reads a little of each adapter in turn.
+struct CpuLoraMemory final : LoraMemory {
+  HugePool pool;
 };
 
 // The update of one matrix. t = A · x has the values of its factors one after the other.
@@ -35,6 +29,7 @@ struct CpuLora final : LoraMatrix {
 
   // B for the output features of a matrix, or of one of those that follow it as `rest`.
   struct Part {
+    HugeBuffer weights;
     std::vector<LoraPanel> panels;
     LoraPanels view;
   };

@@ -97,7 +97,7 @@ std::vector<MatrixSource> split_formats(const MatrixSource& source) {
 }
 
 std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
-                                     const LoadProgress& progress) {
+                                     HugePool& pool, const LoadProgress& progress) {
   auto matrix = std::make_unique<CpuMatrix>();
   matrix->cols = source.slices[0].num_cols;
   matrix->rows = num_features(source);
@@ -111,8 +111,8 @@ std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, co
     matrix->quant = make_quant(groups->type, matrix->runs);
   }
   matrix->bytes = matrix->num_panels * panel_bytes(*matrix);
-  matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes + kPanelSlackBytes),
-                            "the weights of " + source.slices[0].tensor->name);
+  matrix->data = pool.allocate(static_cast<size_t>(matrix->bytes + kPanelSlackBytes),
+                               "the weights of " + source.slices[0].tensor->name);
 
   std::atomic<int64_t> next_panel{0}, bytes_read{0};
   auto report = [&, reported = int64_t{0}](int64_t bytes) mutable {
@@ -139,12 +139,12 @@ std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, co
 }  // namespace
 
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
-                                       const LoadProgress& progress) {
+                                       HugePool& pool, const LoadProgress& progress) {
   check_source(source);
   std::unique_ptr<CpuMatrix> first;
   std::unique_ptr<CpuMatrix>* to = &first;
   for (const MatrixSource& part : split_formats(source)) {
-    *to = pack_part(part, dtype, kernels, team, progress);
+    *to = pack_part(part, dtype, kernels, team, pool, progress);
     if (to != &first) first->bytes += (*to)->bytes;
     to = &(*to)->rest;
   }

@@ -39,9 +39,9 @@ inline const float* values_of(const Vector* vector) {
 }
 
 // Reads the source on all threads of the team, converts it to `dtype` or to the source's format, and packs it in
-// panels. Calls `progress` on the caller's thread. Throws kInvalidModel for NaN and Inf.
+// panels, in memory of the pool. Calls `progress` on the caller's thread. Throws kInvalidModel for NaN and Inf.
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
-                                       const LoadProgress& progress);
+                                       HugePool& pool, const LoadProgress& progress);
 // The values are those of the file plus `offset`.
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, const LoadProgress& progress);
 // Returns (2, size rounded up to 16): the weights, then the bias, which is 0 when null.

@@ -91,93 +91,115 @@ void quantize_row(const float* x, const float* norm, int64_t k, float eps, const
 
 // ---- weights ----
 
-// How much the error of a value counts in a group: |x| + the root mean square of the group, both times |unit|.
-struct ErrorWeights {
-  float unit, mean;
+constexpr int kScaleTries = 11;
+
+// The values of a group, and zeros after them.
+template <int kVecs>
+struct Group {
+  Vec x[kVecs];
 };
-
-inline ErrorWeights error_weights(const QuantGroupArgs& args, float extreme) {
-  const float unit = 1.0f / extreme;  // no sum overflows
-  Vec squares = vec_zero();
-  for (int i = 0; i < args.count; i += 16) {
-    const Vec x = vec_mul(load_some(args.values + i, args.count - i), vec_set(unit));
-    squares = vec_fma(x, x, squares);
-  }
-  return {unit, __builtin_sqrtf(vec_reduce_add(squares) / static_cast<float>(args.count))};
-}
-
-// The weighted sums of x·q and q·q over a group, for the codes q that a scale gives.
-struct CodeSums {
-  float xq, qq;
-};
-
-inline CodeSums code_sums(const QuantGroupArgs& args, const ErrorWeights& weights, float inverse) {
-  Vec xq = vec_zero(), qq = vec_zero();
-  for (int i = 0; i < args.count; i += 16) {
-    const Vec x = load_some(args.values + i, args.count - i);
-    const Vec q = vec_clamp(vec_round(vec_mul(x, vec_set(inverse))), -8.0f, 7.0f);
-    const Vec weight = vec_add(vec_abs(vec_mul(x, vec_set(weights.unit))), vec_set(weights.mean));
-    const Vec weighted = vec_mul(weight, q);
-    xq = vec_fma(x, weighted, xq);
-    qq = vec_fma(q, weighted, qq);
-  }
-  return {vec_reduce_add(xq), vec_reduce_add(qq)};
-}
 
 // Returns the first value of the largest magnitude.
-inline float first_extreme(const QuantGroupArgs& args) {
+template <int kVecs>
+inline float first_extreme(const Group<kVecs>& group, const float* values) {
   Vec largest = vec_zero();
-  for (int i = 0; i < args.count; i += 16)
-    largest = vec_max(largest, vec_abs(load_some(args.values + i, args.count - i)));
+  for (int i = 0; i < kVecs; ++i)
+    largest = vec_max(largest, vec_abs(group.x[i]));
   const Vec magnitude = vec_set(vec_reduce_max(largest));
-  for (int i = 0; i < args.count; i += 16) {
-    const uint32_t found = vec_eq(vec_abs(load_some(args.values + i, args.count - i)), magnitude);
-    if (found != 0) return args.values[i + __builtin_ctz(found)];
+  for (int i = 0; i < kVecs; ++i) {
+    const uint32_t found = vec_eq(vec_abs(group.x[i]), magnitude);
+    if (found != 0) return values[i * 16 + __builtin_ctz(found)];
   }
   return 0;
 }
 
 // Returns the scale with the least weighted squared error among those that map the value of the largest magnitude to
-// -7 … -8.8 or to 7, each after a least-squares fit to its codes. With equal weights the error is smaller, but on
-// two of three references the model diverges further from the exact one (benchmarks/results/quality-smollm2.md).
-inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
-  const ErrorWeights weights = error_weights(args, extreme);
-  float best_scale = 0, best_gain = 0;
-  for (int step = 0; step <= 10; ++step) {
-    const float inverse = (step == 10 ? 7.0f : -8.8f + 0.2f * static_cast<float>(step)) / extreme;
-    const CodeSums sums = code_sums(args, weights, inverse);
-    const float gain = sums.xq * sums.xq / sums.qq;  // the error is that of all zeros - gain
-    if (gain > best_gain) {
-      best_gain = gain;
-      best_scale = sums.xq / sums.qq;
+// -7 … -8.8 or to 7, each after a least-squares fit to its codes. The error of a value counts |x| + the root mean
+// square of the group, both divided by the extreme. With equal weights the error is smaller, but on two of three
+// references the model diverges further from the exact one (benchmarks/results/quality-smollm2.md).
+template <int kVecs>
+inline float best_scale_4bit(const Group<kVecs>& group, int count, float extreme) {
+  const Vec unit = vec_set(1.0f / extreme);  // no sum overflows
+  Vec weights[kVecs];
+  Vec squares = vec_zero();
+  for (int i = 0; i < kVecs; ++i) {
+    const Vec x = vec_mul(group.x[i], unit);
+    squares = vec_fma(x, x, squares);
+    weights[i] = vec_abs(x);
+  }
+  const Vec mean = vec_set(__builtin_sqrtf(vec_reduce_add(squares) / static_cast<float>(count)));
+  for (int i = 0; i < kVecs; ++i)
+    weights[i] = vec_add(weights[i], mean);
+  // The weighted sums of x·q and q·q, for the codes q that a scale gives.
+  float sums_xq[kScaleTries], sums_qq[kScaleTries];
+  for (int i = 0; i < kScaleTries; ++i) {
+    const bool is_last = i == kScaleTries - 1;
+    const Vec inverse = vec_set((is_last ? 7.0f : -8.8f + 0.2f * static_cast<float>(i)) / extreme);
+    Vec xq = vec_zero(), qq = vec_zero();
+    for (int j = 0; j < kVecs; ++j) {
+      const Vec q = vec_clamp(vec_round(vec_mul(group.x[j], inverse)), -8.0f, 7.0f);
+      const Vec weighted = vec_mul(weights[j], q);
+      xq = vec_fma(group.x[j], weighted, xq);
+      qq = vec_fma(q, weighted, qq);
     }
+    sums_xq[i] = vec_reduce_add(xq);
+    sums_qq[i] = vec_reduce_add(qq);
+  }
+  float best_scale = 0, best_gain = 0;
+  for (int i = 0; i < kScaleTries; ++i) {
+    const float gain = sums_xq[i] * sums_xq[i] / sums_qq[i];  // the error is that of all zeros - gain
+    const bool is_better = gain > best_gain;
+    best_gain = is_better ? gain : best_gain;
+    best_scale = is_better ? sums_xq[i] / sums_qq[i] : best_scale;
   }
   return best_scale;
 }
 
-uint16_t quantize_group(const QuantGroupArgs& args) {
-  const int zero = 1 << (args.bits - 1);
-  const float extreme = first_extreme(args);
+// `values` has zeros after `count` values.
+template <int kVecs>
+uint16_t quantize_vecs(const float* values, int count, int bits, uint8_t* codes) {
+  Group<kVecs> group;
+  for (int i = 0; i < kVecs; ++i)
+    group.x[i] = vec_load(values + i * 16);
+  const float extreme = first_extreme(group, values), largest = __builtin_fabsf(extreme);
   uint16_t scale = 0;
-  if (__builtin_fabsf(extreme) > kSmallestMagnitude) {
-    if (args.bits == 4) {
-      scale = float_to_f16(best_scale_4bit(args, extreme));
+  if (largest > kSmallestMagnitude) {
+    if (bits == 4) {
+      scale = float_to_f16(best_scale_4bit(group, count, extreme));
     } else {
-      const float largest = __builtin_fabsf(extreme);
       scale = float_to_f16(largest / 127.0f);
       if (f16_to_float(scale) * 127.0f < largest) ++scale;  // the next f16 above
     }
   }
   const float step = f16_to_float(scale);
-  const float inverse = step == 0.0f ? 0.0f : 1.0f / step;
-  const float low = args.bits == 4 ? -8.0f : -127.0f, high = args.bits == 4 ? 7.0f : 127.0f;
-  for (int i = 0; i < args.count; i += 16) {
-    const Vec x = load_some(args.values + i, args.count - i);
-    int8_t codes[16];
-    vec_store_int8(codes, vec_clamp(vec_round(vec_clamp(vec_mul(x, vec_set(inverse)), -1000.0f, 1000.0f)), low, high));
-    for (int j = 0; j < 16; ++j)
-      args.codes[i + j] = static_cast<uint8_t>(codes[j] + zero);
+  const Vec inverse = vec_set(step == 0.0f ? 0.0f : 1.0f / step);
+  const float low = bits == 4 ? -8.0f : -127.0f, high = bits == 4 ? 7.0f : 127.0f;
+  // In each byte: code + 2^(bits - 1).
+  const uint64_t bytes = 0x0101010101010101u, mask = bytes * ((1u << bits) - 1), zero = bytes << (bits - 1);
+  for (int i = 0; i < kVecs; ++i) {
+    const Vec scaled = vec_clamp(vec_mul(group.x[i], inverse), -1000.0f, 1000.0f);
+    int8_t numbers[16];
+    vec_store_int8(numbers, vec_clamp(vec_round(scaled), low, high));
+    uint64_t halves[2];
+    __builtin_memcpy(halves, numbers, sizeof halves);
+    for (uint64_t& half : halves)
+      half = (half & mask) ^ zero;
+    __builtin_memcpy(codes + i * 16, halves, sizeof halves);
   }
+  return scale;
+}
+
+uint16_t quantize_group(const QuantGroupArgs& args) {
+  if (args.count == 128) return quantize_vecs<8>(args.values, args.count, args.bits, args.codes);
+  if (args.count == 64) return quantize_vecs<4>(args.values, args.count, args.bits, args.codes);
+  if (args.count == 32) return quantize_vecs<2>(args.values, args.count, args.bits, args.codes);
+  float values[kMaxQuantGroup] = {};
+  uint8_t codes[kMaxQuantGroup];
+  for (int i = 0; i < args.count; ++i)
+    values[i] = args.values[i];
+  const uint16_t scale = quantize_vecs<kMaxQuantGroup / 16>(values, args.count, args.bits, codes);
+  for (int i = 0; i < (args.count + 15) / 16 * 16; ++i)
+    args.codes[i] = codes[i];
   return scale;
 }
 
