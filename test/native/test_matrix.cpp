@@ -1,6 +1,7 @@
 // Packing: every element is at its place in the layout, converted and checked, for any slices.
 #include "native/backend/cpu/matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -150,6 +151,7 @@ TEST(matrix_refuses_a_truncated_file) {
 
 TEST(matrix_loading_can_be_cancelled) {
   Team team({-1, -1}, false);
+  HugePool pool;
   MemoryCheckpoint checkpoint;
   std::vector<float> values(500 * 20, 1.0f);
   MatrixSource source;
@@ -176,6 +178,29 @@ TEST(matrix_shard_has_its_share_of_the_parts) {
   source.total_cols = 128;
   source.slices = {{&tensor, 0, 8, 0, 24}};  // one and a half parts
   EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, pool, {}));
+}
+
+TEST(buffers_of_a_pool_are_zeroed_and_do_not_overlap) {
+  std::vector<HugeBuffer> buffers;
+  const std::vector<size_t> sizes = {1, 100, 4096, size_t{5} << 20, size_t{9} << 20, 0, size_t{8} << 20};
+  {
+    HugePool pool;
+    for (int round = 0; round < 4; ++round)
+      for (const size_t size : sizes)
+        buffers.push_back(pool.allocate(size, "a test"));
+  }
+  // They live longer than the pool.
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const auto* bytes = buffers[i].as<uint8_t>();
+    EXPECT_EQ(buffers[i].bytes(), sizes[i % sizes.size()]);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % 64, uintptr_t{0});
+    EXPECT(std::all_of(bytes, bytes + buffers[i].bytes(), [](uint8_t byte) { return byte == 0; }));
+    std::memset(buffers[i].as<void>(), static_cast<int>(i + 1), buffers[i].bytes());
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const auto* bytes = buffers[i].as<uint8_t>();
+    EXPECT(std::all_of(bytes, bytes + buffers[i].bytes(), [&](uint8_t byte) { return byte == i + 1; }));
+  }
 }
 
 }  // namespace
