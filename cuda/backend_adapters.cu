@@ -125,7 +125,9 @@ void CudaBackend::updated_gate_up(const LoraRows& rows, GemmArgs product, const 
   gate.from = gates_ups_.as<float>();
   gate.stride = stride;
   gate.gated_split = mlp_acts_.split;
-  gate.activation = model_.activation;
+  gate.activation = product.activation;
+  gate.is_gated = product.output == GemmOutput::kGated;
+  gate.xielu = product.xielu;
   product.output = GemmOutput::kStore;
   product.out = gates_ups_.as<float>();
   product.out_stride = stride;

@@ -48,9 +48,7 @@ const char* unsupported_feature(const DeviceModel& model) {
   const bool has_norms_of_results = norms.attention_out || norms.mlp_out;
   if (model.norm_kind != NormKind::kRms && (has_norms_of_results || model.moe.num_experts > 0))
     return "layer norms of results or before experts";
-  if (!model.has_gated_mlp) return "MLPs without gates";
   if (!model.embedding.is_plain()) return "embeddings of positions";
-  if (model.activation > Activation::kClampedSwish) return "activations of this kind";
   return nullptr;
 }
 

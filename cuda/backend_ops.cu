@@ -248,10 +248,13 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
   enqueue([this, &weights] {
     const NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, step_.num_tokens);
     GemmArgs product = gemm_args(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
-    product.output = GemmOutput::kGated;
+    product.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
     product.gated = mlp_acts_.data(is_row_major(step_.num_tokens));
     product.gated_split = mlp_acts_.split;
     product.activation = model_.activation;
+    if (model_.activation == Activation::kXielu)
+      product.xielu = make_xielu(first_value(weights.xielu.alpha_p), first_value(weights.xielu.alpha_n),
+                                 first_value(weights.xielu.beta));
     const LoraRows rows = adapters_.rows_of(layer_, &LayerAdapter::gate_up_proj);
     if (rows.num_rows > 0) return updated_gate_up(rows, product, *weights.gate_up_proj, norm);
     project(product, &norm);

@@ -220,6 +220,9 @@ class CudaBackend final : public Backend {
   static const float* device_vector(const std::unique_ptr<Vector>& vector) {
     return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device();
   }
+  static float first_value(const std::unique_ptr<Vector>& vector) {
+    return static_cast<const CudaVector&>(*vector).first;
+  }
 
   int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }

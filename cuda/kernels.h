@@ -78,7 +78,13 @@ enum class GemmOutput : uint8_t {
   kParts,     // out[part][token][row] = partial sum, without bias; launch_gemm only
   // gated[token][row / 2] = activation(gate) * up, in operand layout. Rows alternate: 8 gates, 8 ups, ….
   kGated,
+  // gated[token][row] = activation(value), in operand layout.
+  kActivated,
 };
+// Whether the outputs are activations of the next product, in `gated`.
+CAPSTAN_BOTH bool has_acts(GemmOutput output) {
+  return output == GemmOutput::kGated || output == GemmOutput::kActivated;
+}
 struct ActMaps;
 struct GemmArgs {
   FloatType type = FloatType::kBf16;
@@ -94,6 +100,7 @@ struct GemmArgs {
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
+  Xielu xielu = {};  // of Activation::kXielu, which has no gates
   // num_tile_flags zeros, reset to zeros by the kernel. With them launch_gemm_wgmma may split a long K.
   int32_t* tile_flags = nullptr;
   bool uses_pdl = false;

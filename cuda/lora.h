@@ -58,7 +58,7 @@ struct LoraUpdateArgs {
 };
 void launch_lora_update(const LoraUpdateArgs& args, cudaStream_t stream);
 
-// gated[token][i] = activation(gate) * up in operand layout, as GemmOutput::kGated, from the outputs of the product.
+// What GemmOutput::kGated or kActivated stores, in operand layout, from the outputs of the product.
 struct GateArgs {
   FloatType type = FloatType::kBf16;
   const float* from = nullptr;  // (num_tokens, stride)
@@ -67,6 +67,8 @@ struct GateArgs {
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
+  bool is_gated = true;
+  Xielu xielu = {};
 };
 void launch_gate(const GateArgs& args, cudaStream_t stream);
 

@@ -37,6 +37,7 @@ void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t
 std::unique_ptr<CudaVector> upload_values(const std::vector<float>& values, const char* purpose, cudaStream_t stream) {
   auto vector = std::make_unique<CudaVector>();
   vector->size = static_cast<int64_t>(values.size());
+  vector->first = values.at(0);
   vector->data = DeviceBuffer(values.size() * sizeof(float), purpose);
   upload(values.data(), values.size() * sizeof(float), vector->data, stream);
   return vector;

@@ -18,6 +18,7 @@ struct CudaMatrix final : Matrix {
 
 struct CudaVector final : Vector {
   DeviceBuffer data;
+  float first = 0;  // the first value, which the host needs of vectors with one
   const float* device() const { return data.as<float>(); }
 };
 

@@ -23,10 +23,22 @@ __device__ __forceinline__ float activate(Activation kind, float x) {
       return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case Activation::kGeluTanh:
       return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * fmaf(0.044715f * x * x, x, x)));
+    case Activation::kRelu:
+      return x < 0.0f ? 0.0f : x;  // unlike fmaxf, keeps NaN
+    case Activation::kTanh:
+      return tanhf(x);
     default:
-      break;  // check_model refuses the others
+      break;  // kIdentity; the others have more arguments
   }
   return x;
+}
+
+// Of a product without gates. expm1f keeps the digits that exp(x) - 1 - x loses near 0.
+__device__ __forceinline__ float activate(Activation kind, const Xielu& xielu, float x) {
+  if (kind != Activation::kXielu) return activate(kind, x);
+  const float positive = fmaxf(x, 0.0f), negative = fminf(x, 0.0f);
+  const float below = fmaf(expm1f(negative) - negative, xielu.exponential, positive * positive * xielu.square);
+  return fmaf(x, xielu.linear, below);
 }
 
 __device__ __forceinline__ float gated_value(Activation kind, float gate, float up) {
@@ -50,13 +62,18 @@ __device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile
   const float* bias = args.weights.bias;
   float value = tree_sum(at, stride, parts);
   if (bias != nullptr) value += bias[row];
-  if (args.output == GemmOutput::kGated) {
-    const int64_t feature = tile * (kTileRows / 2) + row_in_tile;
+  if (has_acts(args.output)) {
+    const bool is_gated = args.output == GemmOutput::kGated;
+    const int64_t feature = is_gated ? tile * (kTileRows / 2) + row_in_tile : row;
     if (feature >= args.gated_split.parts * args.gated_split.part_cols) return;
-    float up = tree_sum(at + up_distance, stride, parts);
-    if (bias != nullptr) up += bias[row + kTileRows / 2];
-    args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
-        to_bits<T>(gated_value(args.activation, value, up));
+    if (is_gated) {
+      float up = tree_sum(at + up_distance, stride, parts);
+      if (bias != nullptr) up += bias[row + kTileRows / 2];
+      value = gated_value(args.activation, value, up);
+    } else {
+      value = activate(args.activation, args.xielu, value);
+    }
+    args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] = to_bits<T>(value);
     return;
   }
   float* out = args.out + token * args.out_stride + row;

@@ -118,6 +118,33 @@ __device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, 
   }
 }
 
+// Without gates, both rows are features.
+template <class T, int N>
+__device__ __forceinline__ void store_activated(const GemmArgs& args, int64_t tile, int first_token,
+                                                const PartSums<N>& part_sums) {
+  const float* bias = args.weights.bias;
+  const int64_t padded = args.gated_split.padded();
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = tile * kTileRows + half * 8 + lane_id() / 4;
+    if (row >= args.weights.rows) return;
+    const int64_t place = args.gated_split.place(row);
+    const float added = bias == nullptr ? 0.0f : bias[row];
+#pragma unroll 2
+    for (int n = 0; n < N; ++n) {
+      const float4 sums = part_sums.at(0, n);
+      float values[2] = {half == 0 ? sums.x : sums.z, half == 0 ? sums.y : sums.w};
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int token = first_token + n * kTileTokens + c;
+        if (bias != nullptr) values[c] += added;
+        const uint16_t bits = to_bits<T>(activate(args.activation, args.xielu, values[c]));
+        if (token < args.num_tokens) args.gated[operand_index(token, place, padded)] = bits;
+      }
+    }
+  }
+}
+
 template <int N>
 __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, int first_token,
                                            const PartSums<N>& part_sums) {
@@ -226,6 +253,8 @@ __device__ __forceinline__ void multiply_block(const GemmArgs& args) {
     part_sums.store(0, sums);
     if (args.output == GemmOutput::kGated)
       store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), part_sums);
+    else if (args.output == GemmOutput::kActivated)
+      store_activated<T>(args, tile, first_token + 2 * (lane_id() % 4), part_sums);
     else
       store_rows(args, tile, first_token + 2 * (lane_id() % 4), part_sums);
   }

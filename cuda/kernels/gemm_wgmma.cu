@@ -229,11 +229,12 @@ void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t s
   CAPSTAN_CHECK(args.act_maps != nullptr && args.weights.codes.kind == CodeKind::kNone);
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && args.weights.split.padded_part % kTileDepth == 0 &&
                 multiprocessors > 0);
-  CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0
-                                                  : args.out != nullptr && args.output != GemmOutput::kParts);
+  CAPSTAN_CHECK(has_acts(args.output) ? args.gated != nullptr
+                                      : args.out != nullptr && args.output != GemmOutput::kParts);
+  CAPSTAN_CHECK(args.output != GemmOutput::kGated || args.weights.rows % kTileRows == 0);
   check(connect_spin_report(), "the report of waits");
   const int k_splits = args.tile_flags == nullptr ? 1 : k_splits_of(args.weights.split.padded());
-  CAPSTAN_CHECK(k_splits == 1 || args.output != GemmOutput::kGated);
+  CAPSTAN_CHECK(k_splits == 1 || !has_acts(args.output));
   if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors, k_splits);
   const Job job{args, tile_order(args.weights.rows, args.num_tokens, width),
                 static_cast<int>(args.weights.split.padded() / 16), k_splits};

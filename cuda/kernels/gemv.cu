@@ -244,8 +244,8 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(product.num_tokens > 0 && product.num_tokens <= kGemvTokens && product.weights.rows > 0 && parts >= 1 &&
                 parts <= kMaxParts && (parts & (parts - 1)) == 0);
   CAPSTAN_CHECK(product.weights.split.padded_part % kTileDepth == 0 && args.max_blocks > 0);
-  CAPSTAN_CHECK(product.output == GemmOutput::kGated ? product.gated != nullptr
-                                                     : product.out != nullptr && product.output != GemmOutput::kParts);
+  CAPSTAN_CHECK(has_acts(product.output) ? product.gated != nullptr
+                                         : product.out != nullptr && product.output != GemmOutput::kParts);
   if (args.is_normed) {
     const DepthSplit &of_norm = args.norm.split, &of_weights = product.weights.split;
     CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens && args.norm.weight != nullptr &&

@@ -76,10 +76,11 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(GateArgs args) {
                 item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= args.num_tokens * size) return;
   const int64_t token = item / size, feature = item % size;
-  const float* const gate =
-      args.from + token * args.stride + feature / (kTileRows / 2) * kTileRows + feature % (kTileRows / 2);
-  args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
-      to_bits<T>(gated_value(args.activation, gate[0], gate[kTileRows / 2]));
+  const float* const row = args.from + token * args.stride;
+  const float* const gate = row + feature / (kTileRows / 2) * kTileRows + feature % (kTileRows / 2);
+  const float value = args.is_gated ? gated_value(args.activation, gate[0], gate[kTileRows / 2])
+                                    : activate(args.activation, args.xielu, row[feature]);
+  args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] = to_bits<T>(value);
 }
 
 void check_rows(const LoraRows& rows, int t_stride) {

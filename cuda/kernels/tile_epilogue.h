@@ -26,9 +26,9 @@ struct TileEpilogue {
         lane(lane),
         transpose_buffer(transpose_buffer),
         is_later_split(is_later_split) {
-    is_whole =
-        (tile + 1) * kTileRows <= args.weights.rows &&
-        (is_gated() ? is_gated_whole() : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
+    is_whole = (tile + 1) * kTileRows <= args.weights.rows &&
+               (has_acts(args.output) ? are_acts_whole()
+                                      : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
     if (is_whole && accumulates()) load(before, 0);
   }
 
@@ -36,20 +36,19 @@ struct TileEpilogue {
   __device__ __forceinline__ void store(float (&acc)[kTokens / 2]) {
     if (tile * kTileRows >= args.weights.rows) return;
     add_bias(acc);
-    if (is_gated()) {
-      gate(acc);
-      is_whole ? store_gated(acc) : store_gated_edge(acc);
-    } else {
+    if (has_acts(args.output))
+      store_acts(acc);
+    else
       !is_whole ? store_rows_edge(acc) : accumulates() ? store_rows<true>(acc) : store_rows<false>(acc);
-    }
   }
 
  private:
   __device__ __forceinline__ bool accumulates() const { return is_later_split || args.output == GemmOutput::kResidual; }
   __device__ __forceinline__ bool is_gated() const { return args.output == GemmOutput::kGated; }
-  __device__ __forceinline__ bool is_gated_whole() const {
+  __device__ __forceinline__ int64_t features_of_tile() const { return is_gated() ? kTileRows / 2 : kTileRows; }
+  __device__ __forceinline__ bool are_acts_whole() const {
     const DepthSplit& split = args.gated_split;
-    return split.part_cols % 8 == 0 && (tile + 1) * (kTileRows / 2) <= split.parts * split.part_cols &&
+    return split.part_cols % 8 == 0 && (tile + 1) * features_of_tile() <= split.parts * split.part_cols &&
            reinterpret_cast<uintptr_t>(args.gated) % 16 == 0;
   }
 
@@ -64,12 +63,26 @@ struct TileEpilogue {
       acc[i] += i / 2 % 2 == 0 ? low : high;
   }
 
-  // Replaces gates by gated_value(gate, up).
-  __device__ __forceinline__ void gate(float (&acc)[kTokens / 2]) const {
-    const auto each = [&](auto&& value) {
+  // A lane has eight features per turn: those with its first rows as gates, or the first rows and then the second ones.
+  __device__ __forceinline__ void store_acts(float (&acc)[kTokens / 2]) {
+    const int64_t end = (tile + 1) * features_of_tile();
+#pragma unroll 1
+    for (int64_t first = tile * features_of_tile(); first < end; first += kTileRows / 2) {
+      activate_rows(acc);
+      is_whole ? store_features(acc, first) : store_features_edge(acc, first);
 #pragma unroll
       for (int i = 0; i < kTokens / 2; i += 4)
-        acc[i] = value(acc[i], acc[i + 2]), acc[i + 1] = value(acc[i + 1], acc[i + 3]);
+        acc[i] = acc[i + 2], acc[i + 1] = acc[i + 3];
+    }
+  }
+
+  // Replaces the values of the first rows by their activations, times the ups if they are gates.
+  __device__ __forceinline__ void activate_rows(float (&acc)[kTokens / 2]) const {
+    const bool has_ups = is_gated();
+    const auto each = [&](auto&& value) {
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; i += i % 4 == 0 ? 1 : 3)
+        acc[i] = value(acc[i], has_ups ? acc[i + 2] : 1.0f);
     };
     switch (args.activation) {
       case Activation::kSilu:
@@ -80,8 +93,14 @@ struct TileEpilogue {
         return each([](float x, float up) { return gated_value(Activation::kGeluTanh, x, up); });
       case Activation::kClampedSwish:
         return each([](float x, float up) { return gated_value(Activation::kClampedSwish, x, up); });
-      default:
-        break;  // check_model refuses the others
+      case Activation::kRelu:
+        return each([](float x, float up) { return gated_value(Activation::kRelu, x, up); });
+      case Activation::kTanh:
+        return each([](float x, float up) { return gated_value(Activation::kTanh, x, up); });
+      case Activation::kXielu:
+        return each([&](float x, float) { return activate(Activation::kXielu, args.xielu, x); });
+      case Activation::kIdentity:
+        return each([](float x, float up) { return x * up; });
     }
   }
 
@@ -136,9 +155,9 @@ struct TileEpilogue {
   }
 
   // A lane stores eight features of a token, 16 bytes.
-  __device__ __forceinline__ void store_gated(const float (&acc)[kTokens / 2]) {
+  __device__ __forceinline__ void store_features(const float (&acc)[kTokens / 2], int64_t first_feature) {
     auto* const transposed = reinterpret_cast<uint16_t*>(transpose_buffer);
-    uint16_t* const to = args.gated + args.gated_split.place(tile * (kTileRows / 2));
+    uint16_t* const to = args.gated + args.gated_split.place(first_feature);
 #pragma unroll
     for (int first = 0; first < kTokens; first += kTransposeTokens) {
 #pragma unroll
@@ -170,8 +189,8 @@ struct TileEpilogue {
     }
   }
 
-  __device__ __forceinline__ void store_gated_edge(const float (&acc)[kTokens / 2]) const {
-    const int64_t feature = tile * (kTileRows / 2) + lane / 4;
+  __device__ __forceinline__ void store_features_edge(const float (&acc)[kTokens / 2], int64_t first_feature) const {
+    const int64_t feature = first_feature + lane / 4;
     if (feature >= args.gated_split.parts * args.gated_split.part_cols) return;
     uint16_t* const to = args.gated + args.gated_split.place(feature);
 #pragma unroll

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "native/backend/adapter.h"
@@ -18,6 +19,15 @@ int row_parallel_parts(int64_t total_cols) {
     for (int parts = 8; parts >= 1; parts /= 2)
       if (total_cols % (int64_t{unit} * parts) == 0) return parts;
   return 1;
+}
+
+// In double precision, where C libraries differ only in bits that the result does not have.
+static float softplus(float x) {
+  return x > 20 ? x : static_cast<float>(std::log1p(std::exp(static_cast<double>(x))));
+}
+
+Xielu make_xielu(float alpha_p, float alpha_n, float beta) {
+  return {softplus(alpha_p), beta, beta + softplus(alpha_n)};
 }
 
 int64_t file_bytes(const FileTensor& tensor, int64_t count) {

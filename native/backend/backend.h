@@ -165,6 +165,10 @@ struct MoeWeights {
 struct XieluWeights {
   std::unique_ptr<Vector> alpha_p, alpha_n, beta;
 };
+struct Xielu {
+  float square = 0, linear = 0, exponential = 0;  // a, b and c
+};
+Xielu make_xielu(float alpha_p, float alpha_n, float beta);
 
 // The weights of a recurrent layer, of this rank. See RecurrentShape for the sizes.
 struct RecurrentWeights {

@@ -200,6 +200,7 @@ TEST(cuda_gemm_launchers_reject_invalid_arguments) {
       {"padded_part % kTileDepth == 0", [](GemmArgs& args) { args.weights.split.padded_part -= 1; }},
       {"args.out != nullptr", [](GemmArgs& args) { args.out = nullptr; }},
       {"args.gated != nullptr", [](GemmArgs& args) { args.output = GemmOutput::kGated; }},
+      {"args.gated != nullptr", [](GemmArgs& args) { args.output = GemmOutput::kActivated; }},
   };
   const Faults<GemmArgs> of_parts = {
       {"parts >= 1", [](GemmArgs& args) { args.weights.split.parts = 0; }},
@@ -361,7 +362,7 @@ TEST(cuda_recurrent_launchers_reject_invalid_arguments) {
                                  });
 }
 
-TEST(cuda_refuses_what_it_lacks_of_norms_and_activations) {
+TEST(cuda_refuses_what_it_lacks_of_norms) {
   const auto refusal = [](const std::function<void(DeviceModel&)>& change) {
     DeviceModel model;
     model.hidden_size = kHidden, model.head_dim = 32, model.vocab_size = 100;
@@ -378,9 +379,6 @@ TEST(cuda_refuses_what_it_lacks_of_norms_and_activations) {
               model.norms.mlp_out = true;
             }),
             refused("layer norms of results or before experts"));
-  EXPECT_EQ(refusal([](DeviceModel& model) { model.activation = Activation::kXielu; }),
-            refused("activations of this kind"));
-  EXPECT_EQ(refusal([](DeviceModel& model) { model.has_gated_mlp = false; }), refused("MLPs without gates"));
 }
 
 TEST(cuda_refuses_recurrent_layers_that_it_cannot_run) {

@@ -84,8 +84,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       if (shape.has_sinks) add(prefix + "sinks", 0, shape.num_heads, 1);
     }
     const auto mlp = [&](const std::string& of, int64_t size, bool has_bias) {
-      linear(of + "gate_proj", size, shape.hidden_size, false);
-      linear(of + "up_proj", size, shape.hidden_size, false);
+      if (shape.has_gated_mlp) linear(of + "gate_proj", size, shape.hidden_size, false);
+      linear(of + "up_proj", size, shape.hidden_size, !shape.has_gated_mlp);
       linear(of + "down_proj", shape.hidden_size, size, has_bias);
     };
     if (is_mixture(shape, layer)) {
@@ -97,8 +97,11 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
         mlp("shared_expert.", shape.shared_expert_size, shape.has_bias);
       }
     } else {
-      mlp("", shape.intermediate_size, false);
+      mlp("", shape.intermediate_size, !shape.has_gated_mlp);
     }
+    if (shape.activation == Activation::kXielu)
+      for (const char* value : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta"})
+        add(prefix + value, 0, 1, 0.3f, 0.5f);
     if (shape.has_qk_norm && (layer > 0 || shape.first_mixer == Mixer::kAttention)) {
       add(prefix + "q_norm.weight", 0, shape.has_norm_of_all_heads ? q_size : shape.head_dim, 0.2f, 1);
       add(prefix + "k_norm.weight", 0, shape.has_norm_of_all_heads ? kv_size : shape.head_dim, 0.2f, 1);
@@ -114,6 +117,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   if (shape.has_qk_norm) spec.qk_norm = shape.has_norm_of_all_heads ? QkNorm::kAllHeads : QkNorm::kHead;
   spec.rotates_before_qk_norm = shape.rotates_before_qk_norm;
   spec.norms = shape.norms, spec.norm_kind = shape.norm_kind;
+  spec.has_gated_mlp = shape.has_gated_mlp;
   spec.is_parallel = shape.is_parallel, spec.activation = shape.activation, spec.has_sinks = shape.has_sinks;
   spec.embedding_scale = shape.embedding_scale, spec.residual_scale = shape.residual_scale;
   spec.logit_scale = shape.logit_scale, spec.logit_soft_cap = shape.logit_soft_cap;

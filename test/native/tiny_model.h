@@ -34,6 +34,7 @@ struct TinyShape {
   LayerNorms norms = {};
   NormKind norm_kind = NormKind::kRms;
   bool is_parallel = false;
+  bool has_gated_mlp = true;  // otherwise the MLP has biases
   Activation activation = Activation::kSilu;
   bool has_sinks = false, has_norm_of_all_heads = false, rotates_before_qk_norm = false;
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0, attention_soft_cap = 0;

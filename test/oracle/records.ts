@@ -48,7 +48,6 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
 const PLAIN = [
   'hasVNorm',
   'hasFinalNorm',
-  'hasGatedMlp',
   'isCausal',
   'defaultLength',
   'perLayerInputSize',
@@ -62,8 +61,7 @@ function runsOnCuda(spec: NativeLoad['spec']): boolean {
   const isAlike = spec.layers.every(
     ({ headDim, numKvHeads, kvSource }) => (headDim ?? numKvHeads ?? kvSource) === undefined,
   );
-  const hasActivation = ['silu', 'gelu', 'gelu_tanh', 'clamped_swish'].includes(spec.hiddenAct);
-  return isPlain && hasRopes && isAlike && hasActivation && spec.moe?.hasSeparateNorms !== true;
+  return isPlain && hasRopes && isAlike && spec.moe?.hasSeparateNorms !== true;
 }
 
 /** Returns undefined for a model that CUDA does not run. */
@@ -91,7 +89,7 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
       ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${spec.qkNorm}` +
       ` ${Number(spec.hasOutputGate)} ${spec.normOffset}`,
     `norms ${['input', 'attentionOut', 'mlp', 'mlpOut'].map((norm) => Number(spec.norms[norm as 'input'])).join(' ')} ${spec.normKind}` +
-      ` ${Number(spec.isParallel)} ${Number(spec.rotatesBeforeQkNorm)}`,
+      ` ${Number(spec.isParallel)} ${Number(spec.hasGatedMlp)} ${Number(spec.rotatesBeforeQkNorm)}`,
     `scales ${spec.embeddingScale} ${spec.residualScale} ${spec.logitScale} ${spec.logitSoftCap} ${spec.attentionSoftCap} ${Number(spec.hasSinks)}`,
     `moe ${moe.numExperts} ${moe.topK} ${moe.numGroups ?? 1} ${moe.topGroups ?? 1} ${moe.intermediateSize} ${moe.sharedIntermediateSize} ${moe.score}` +
       ` ${Number(moe.normalizesWeights)} ${moe.weightScale} ${moe.logitScale}`,

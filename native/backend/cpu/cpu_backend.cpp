@@ -23,16 +23,6 @@ void check_at_most(const char* what, int limit, int value) {
                 std::string(what) + ": expected at most " + std::to_string(limit) + ", got " + std::to_string(value));
 }
 
-float softplus(float x) {
-  // In double precision, where C libraries differ only in bits that the result does not have.
-  return x > 20 ? x : static_cast<float>(std::log1p(std::exp(static_cast<double>(x))));
-}
-
-Xielu xielu_of(const XieluWeights& weights) {
-  const float beta = values_of(weights.beta.get())[0];
-  return {softplus(values_of(weights.alpha_p.get())[0]), beta, beta + softplus(values_of(weights.alpha_n.get())[0])};
-}
-
 }  // namespace
 
 KvCache CpuBackend::kv_cache(int layer) const {
@@ -436,7 +426,10 @@ void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   gemm.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
   gemm.gated = mlp_tiles(static_cast<const CpuMatrix&>(*weights.down_proj));
   gemm.activation = model_.activation;
-  if (model_.activation == Activation::kXielu) gemm.xielu = xielu_of(weights.xielu);
+  if (model_.activation == Activation::kXielu) {
+    const auto value = [](const std::unique_ptr<Vector>& vector) { return values_of(vector.get())[0]; };
+    gemm.xielu = make_xielu(value(weights.xielu.alpha_p), value(weights.xielu.alpha_n), value(weights.xielu.beta));
+  }
   run_gemm(gemm, matrix);
   end_update();
 }

@@ -134,11 +134,6 @@ enum class GemmOutput : uint8_t {
   kActivated,  // gated = act(sum + update + bias)
 };
 
-// The values of Activation::kXielu.
-struct Xielu {
-  float square = 0, linear = 0, exponential = 0;
-};
-
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
 // Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantized.
 // kPanelSlackBytes of zeros follow the last panel.

@@ -32,20 +32,21 @@ Request request_of(const std::vector<int32_t>& prompt, uint64_t adapter_id, int 
 }
 
 // No adapter, and two that update different projections.
-std::vector<uint64_t> load_adapters(Session& session) {
+std::vector<uint64_t> load_adapters(Session& session, const TinyShape& shape) {
   TinyAdapter one(1), two(50);
-  one.add(0, "q_proj", 3, 64, 128).add(0, "down_proj", 8, 256, 64).add(1, "gate_proj", 2, 64, 256);
+  one.add(0, "q_proj", 3, 64, 128).add(0, "down_proj", 8, 256, 64);
   two.add(1, "v_proj", 8, 64, 64).add(1, "up_proj", 5, 64, 256).add(0, "o_proj", 4, 128, 64);
-  two.add(0, "gate_up_proj", 3, 64, 512);
+  if (shape.has_gated_mlp) one.add(1, "gate_proj", 2, 64, 256), two.add(0, "gate_up_proj", 3, 64, 512);
   return {0, session.engine().load_adapter(one.source), session.engine().load_adapter(two.source)};
 }
 
-// Updated results that are added as they are, scaled, or after their norm.
+// Updated results that are added as they are, scaled, or after their norm, and an MLP without gates.
 std::vector<TinyShape> shapes() {
-  TinyShape scaled = splittable_shape(), normed = splittable_shape();
+  TinyShape scaled = splittable_shape(), normed = splittable_shape(), ungated = splittable_shape();
   scaled.residual_scale = 0.5;
   normed.residual_scale = 0.5, normed.norms.attention_out = normed.norms.mlp_out = true;
-  return {splittable_shape(), scaled, normed};
+  ungated.has_gated_mlp = false, ungated.activation = Activation::kXielu;
+  return {splittable_shape(), scaled, normed, ungated};
 }
 
 void expect_like_the_cpu(const TinyShape& shape) {
@@ -53,10 +54,10 @@ void expect_like_the_cpu(const TinyShape& shape) {
   LoadRequest on_cpu = with_adapters(model.request());
   on_cpu.compute = ComputeChoice::kF32;
   Session cpu(on_cpu);
-  const std::vector<uint64_t> cpu_ids = load_adapters(cpu);
+  const std::vector<uint64_t> cpu_ids = load_adapters(cpu, shape);
   for (const int world_size : {1, 2}) {
     Session cuda(on_device(model, world_size, false));
-    const std::vector<uint64_t> ids = load_adapters(cuda);
+    const std::vector<uint64_t> ids = load_adapters(cuda, shape);
     Answer plain;
     for (size_t i = 0; i < ids.size(); ++i) {
       Request request = request_of(random_ids(3, 70, 300), cpu_ids[i], 1);
@@ -87,7 +88,7 @@ void expect_same_bits(const TinyShape& shape) {
   std::vector<Answer> of_one_rank;
   for (const int world_size : {1, 2}) {
     Session session(on_device(model, world_size, true));
-    const std::vector<uint64_t> ids = load_adapters(session);
+    const std::vector<uint64_t> ids = load_adapters(session, shape);
     std::vector<Answer> alone, mixed;
     for (const auto& prompt : prompts)
       for (const uint64_t id : ids)

@@ -258,7 +258,7 @@ TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
 
 // What families add to the decoder of Llama. The names are those of families that have it.
 std::vector<std::pair<const char*, TinyShape>> family_models() {
-  TinyShape granite, gemma2, olmo2, cohere, gpt_oss, hunyuan;
+  TinyShape granite, gemma2, olmo2, cohere, gpt_oss, hunyuan, starcoder2, apertus;
   granite.embedding_scale = 3, granite.residual_scale = 0.4, granite.logit_scale = 0.3;
   gemma2.norms.attention_out = gemma2.norms.mlp_out = true;
   gemma2.embedding_scale = 8, gemma2.attention_soft_cap = 2, gemma2.logit_soft_cap = 3;
@@ -272,9 +272,12 @@ std::vector<std::pair<const char*, TinyShape>> family_models() {
   gpt_oss.num_experts = gpt_oss.top_k = 3, gpt_oss.residual_scale = 0.5;
   gpt_oss.norms.mlp_out = true;
   hunyuan.has_qk_norm = hunyuan.rotates_before_qk_norm = true, hunyuan.query_scale_growth = 0.3;
+  starcoder2.norm_kind = NormKind::kLayer, starcoder2.has_gated_mlp = false, starcoder2.sliding_window = 40;
+  starcoder2.activation = Activation::kGeluTanh;
+  apertus.has_gated_mlp = false, apertus.activation = Activation::kXielu, apertus.has_qk_norm = true;
   std::vector<std::pair<const char*, TinyShape>> all = {
-      {"granite", granite}, {"gemma2", gemma2},   {"olmo2", olmo2},    {"flex_olmo", flex_olmo},
-      {"cohere", cohere},   {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}};
+      {"granite", granite}, {"gemma2", gemma2},   {"olmo2", olmo2},     {"flex_olmo", flex_olmo},  {"cohere", cohere},
+      {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}, {"apertus", apertus}, {"starcoder2", starcoder2}};
   for (auto& [name, shape] : all)
     shape.intermediate_size = 256;
   return all;

@@ -25,7 +25,7 @@ struct Product {
         weights(packed_weights(type, noise(1, shape.rows * shape.cols, 1 / std::sqrt(static_cast<float>(shape.cols))),
                                shape.rows, split)),
         acts(packed_acts(type, noise(2, kMaxTokens * shape.cols, 1), kMaxTokens, split)),
-        gated(static_cast<size_t>(round_up(kMaxTokens, 8) * gated_split(shape).padded())),
+        gated(static_cast<size_t>(round_up(kMaxTokens, 8) * gated_split(shape, output).padded())),
         bias(noise(3, shape.rows, 1)),
         out(static_cast<size_t>(kMaxParts * kMaxTokens * (shape.rows + 3))),
         before(noise(4, kMaxParts * kMaxTokens * (shape.rows + 3), 1)) {
@@ -37,10 +37,13 @@ struct Product {
     args.out_stride = shape.rows + 3;
     args.residual_scale = kResidualScale;
     args.gated = gated.get();
-    args.gated_split = gated_split(shape);
+    args.gated_split = gated_split(shape, output);
+    args.xielu = kXielu;
+    if (output == GemmOutput::kActivated) args.activation = Activation::kXielu;
   }
-  static DepthSplit gated_split(const Shape& shape) {
-    return split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+  static DepthSplit gated_split(const Shape& shape, GemmOutput output) {
+    const int64_t features = output == GemmOutput::kGated ? shape.rows / 2 : shape.rows;
+    return split_depth(features, features, row_parallel_parts(features));
   }
 
   // Returns the bits of the outputs, token by token.
@@ -50,7 +53,7 @@ struct Product {
     args.num_tokens = tokens;
     launch_gemm(args, resources, stream());
     std::vector<uint32_t> bits;
-    if (args.output == GemmOutput::kGated) {
+    if (has_acts(args.output)) {
       const std::vector<uint16_t> got = gated.read();
       for (int64_t token = 0; token < tokens; ++token)
         for (int64_t k = 0; k < args.gated_split.padded(); ++k)
@@ -74,7 +77,8 @@ TEST(kernel_gemm_bits_do_not_depend_on_the_batch_or_the_device) {
   const std::vector<Shape> shapes = {{48, 64}, {272, 96}, {40, 1152}, {144, 45}};
   for (const FloatType type : kTypes)
     for (const Shape& shape : shapes)
-      for (const GemmOutput output : {GemmOutput::kStore, GemmOutput::kResidual, GemmOutput::kGated}) {
+      for (const GemmOutput output :
+           {GemmOutput::kStore, GemmOutput::kResidual, GemmOutput::kGated, GemmOutput::kActivated}) {
         if (output == GemmOutput::kGated && shape.rows % 16 != 0) continue;
         Product product(type, shape, output);
         const std::vector<uint32_t> all = product.run(Product::kMaxTokens, device_resources());

@@ -95,7 +95,9 @@ void read_request(std::istream& in, LoadRequest& request) {
   spec.activation = one_of<Activation>(word, {{"silu", Activation::kSilu},
                                               {"gelu", Activation::kGelu},
                                               {"gelu_tanh", Activation::kGeluTanh},
-                                              {"clamped_swish", Activation::kClampedSwish}});
+                                              {"clamped_swish", Activation::kClampedSwish},
+                                              {"relu", Activation::kRelu},
+                                              {"xielu", Activation::kXielu}});
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings >> word;
   spec.qk_norm =
       one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
@@ -103,7 +105,7 @@ void read_request(std::istream& in, LoadRequest& request) {
   expect_word(in, "norms");
   in >> spec.norms.input >> spec.norms.attention_out >> spec.norms.mlp >> spec.norms.mlp_out >> word;
   spec.norm_kind = one_of<NormKind>(word, {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
-  in >> spec.is_parallel >> spec.rotates_before_qk_norm;
+  in >> spec.is_parallel >> spec.has_gated_mlp >> spec.rotates_before_qk_norm;
   expect_word(in, "scales");
   in >> spec.embedding_scale >> spec.residual_scale >> spec.logit_scale >> spec.logit_soft_cap >>
       spec.attention_soft_cap >> spec.has_sinks;

@@ -141,11 +141,30 @@ inline std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float
   return packed;
 }
 
+constexpr Xielu kXielu{0.7f, 0.4f, 0.9f};
 inline double activated(Activation kind, double x) {
-  if (kind == Activation::kSilu) return x / (1 + std::exp(-x));
-  if (kind == Activation::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
+  switch (kind) {
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kXielu:
+      return kXielu.linear * x + (x > 0 ? kXielu.square * x * x : kXielu.exponential * (std::expm1(x) - x));
+    case Activation::kClampedSwish:  // has another argument: see gated_in_doubles
+    case Activation::kIdentity:
+      break;
+  }
+  return x;
 }
+// Those of MLPs without gates.
+constexpr Activation kUngated[] = {Activation::kSilu, Activation::kGelu,  Activation::kGeluTanh, Activation::kRelu,
+                                   Activation::kTanh, Activation::kXielu, Activation::kIdentity};
 
 inline double gated_in_doubles(Activation kind, double gate, double up) {
   if (kind != Activation::kClampedSwish) return activated(kind, gate) * up;

@@ -150,34 +150,40 @@ TEST(kernel_lora_updates_use_no_other_values) {
     EXPECT_EQ(std::isfinite(got[row]), row >= 16);
 }
 
-TEST(kernel_gates_have_the_bits_of_gated_products) {
-  for (const FloatType type : kTypes)
+void expect_bits_of_product(FloatType type, Activation activation, bool is_gated) {
+  const int64_t rows = is_gated ? 80 : 37, cols = 64, size = 37;  // the last tile has padding
+  const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols)), gated_split = split_depth(size, size, 1);
+  const OnDevice<uint16_t> weights(packed_weights(type, noise(1, rows * cols, 0.2f), rows, split)),
+      acts(packed_acts(type, noise(2, kTokens * cols, 1), kTokens, split));
+  const size_t count = static_cast<size_t>(round_up(kTokens, 8) * gated_split.padded());
+  const OnDevice<uint16_t> wanted(count), got(count);
+  const OnDevice<float> out(static_cast<size_t>(kTokens * rows));
+  GemmArgs product;
+  product.type = type;
+  product.weights = {weights.get(), nullptr, rows, split};
+  product.acts = acts.get();
+  product.num_tokens = kTokens;
+  product.out = out.get();
+  product.out_stride = rows;
+  launch_gemm(product, device_resources(), stream());
+  product.output = is_gated ? GemmOutput::kGated : GemmOutput::kActivated;
+  product.gated = wanted.get();
+  product.gated_split = gated_split;
+  product.activation = activation;
+  product.xielu = kXielu;
+  launch_gemm(product, device_resources(), stream());
+  launch_gate({type, out.get(), rows, kTokens, got.get(), gated_split, activation, is_gated, kXielu}, stream());
+  EXPECT(got.read() == wanted.read());
+}
+
+TEST(kernel_gates_have_the_bits_of_activated_products) {
+  for (const FloatType type : kTypes) {
     for (const Activation activation :
-         {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kClampedSwish}) {
-      const int64_t rows = 80, cols = 64, size = 37;  // the last tile has padding
-      const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols)),
-                       gated_split = split_depth(size, size, 1);
-      const OnDevice<uint16_t> weights(packed_weights(type, noise(1, rows * cols, 0.2f), rows, split)),
-          acts(packed_acts(type, noise(2, kTokens * cols, 1), kTokens, split));
-      const size_t count = static_cast<size_t>(round_up(kTokens, 8) * gated_split.padded());
-      const OnDevice<uint16_t> wanted(count), got(count);
-      const OnDevice<float> out(static_cast<size_t>(kTokens * rows));
-      GemmArgs product;
-      product.type = type;
-      product.weights = {weights.get(), nullptr, rows, split};
-      product.acts = acts.get();
-      product.num_tokens = kTokens;
-      product.out = out.get();
-      product.out_stride = rows;
-      launch_gemm(product, device_resources(), stream());
-      product.output = GemmOutput::kGated;
-      product.gated = wanted.get();
-      product.gated_split = gated_split;
-      product.activation = activation;
-      launch_gemm(product, device_resources(), stream());
-      launch_gate({type, out.get(), rows, kTokens, got.get(), gated_split, activation}, stream());
-      EXPECT(got.read() == wanted.read());
-    }
+         {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kClampedSwish})
+      expect_bits_of_product(type, activation, true);
+    for (const Activation activation : kUngated)
+      expect_bits_of_product(type, activation, false);
+  }
 }
 
 }  // namespace

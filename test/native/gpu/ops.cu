@@ -165,14 +165,16 @@ struct GemmCase {
   int tokens;
 };
 
-void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool has_bias, bool is_gemv = false) {
+void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool has_bias, bool is_gemv = false,
+                Activation activation = Activation::kXielu) {
   const bool is_gated = output == GemmOutput::kGated;
-  const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
+  const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols,
+                features = is_gated ? shape.rows / 2 : shape.rows;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
   // Gates and ups that reach the limits of clamped gates.
-  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 1);
+  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 3);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)),
       device_acts(packed_acts(type, acts, shape.tokens, split));
   const OnDevice<float> device_bias(bias);
@@ -182,7 +184,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   const OnDevice<float> out = output == GemmOutput::kResidual
                                   ? OnDevice<float>(before)
                                   : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
-  const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+  const DepthSplit gated_split = split_depth(features, features, row_parallel_parts(features));
   const OnDevice<uint16_t> gated(static_cast<size_t>(round_up(shape.tokens, 8) * gated_split.padded()));
   GemmArgs args;
   args.type = type;
@@ -195,6 +197,8 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   args.gated = gated.get();
   args.gated_split = gated_split;
   args.activation = shape.tokens % 2 == 0 ? Activation::kClampedSwish : Activation::kGeluTanh;
+  if (output == GemmOutput::kActivated) args.activation = activation;
+  args.xielu = kXielu;
   if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   GemvArgs gemv;
   gemv.product = args;
@@ -216,17 +220,24 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
     return sum;
   };
   for (int token = 0; token < padded_tokens; ++token) {
-    if (is_gated) {
+    if (has_acts(output)) {
       if (token >= shape.tokens) break;
-      for (int64_t feature = 0; feature < shape.rows / 2; ++feature) {
-        const int64_t row = feature / 8 * 16 + feature % 8;
+      const auto bits_at = [&](int64_t place) {
+        return got_gated[static_cast<size_t>(operand_index(token, place, gated_split.padded()))];
+      };
+      std::vector<bool> is_written(static_cast<size_t>(gated_split.padded()));
+      for (int64_t feature = 0; feature < features; ++feature) {
+        const int64_t row = is_gated ? feature / 8 * 16 + feature % 8 : feature, place = gated_split.place(feature);
+        is_written[static_cast<size_t>(place)] = true;
         double size;
-        const double wanted = gated_in_doubles(args.activation, dot(row, token, size), dot(row + 8, token, size));
-        const float value = value_of(
-            type,
-            got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
-        expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", gated", token, feature);
+        const double value = dot(row, token, size);
+        const double wanted = is_gated ? gated_in_doubles(args.activation, value, dot(row + 8, token, size))
+                                       : activated(args.activation, value);
+        expect_close(value_of(type, bits_at(place)), wanted, rounding_of(type) * (std::abs(wanted) + 0.01),
+                     what + ", activated", token, feature);
       }
+      for (int64_t place = 0; place < gated_split.padded(); ++place)
+        if (!is_written[static_cast<size_t>(place)]) EXPECT_EQ(bits_at(place), kUnwritten);
       continue;
     }
     for (int64_t row = 0; row < stride; ++row) {
@@ -278,12 +289,13 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
       device_k_norm(k_norm), rope(noise(6, kPositions * rotary_dim, 1));
   const OnDevice<int32_t> device_rows(rows), device_positions(positions), device_slots(slots),
       rows_done(std::vector<int32_t>(static_cast<size_t>(head_rows / shape.head_dim), 0));
-  const DepthSplit gated_split = split_depth(gated_rows / 2, gated_rows / 2, row_parallel_parts(gated_rows / 2));
   const std::string what = "gemv " + std::to_string(head_rows) + " x " + std::to_string(hidden_size) + ", " +
                            std::to_string(tokens) + " tokens, " + std::to_string(max_blocks) + " blocks";
 
   const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output) {
-    const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3;
+    const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3,
+                  features = output == GemmOutput::kGated ? gated_rows / 2 : head_rows;
+    const DepthSplit gated_split = split_depth(features, features, row_parallel_parts(features));
     const std::vector<uint16_t> given =
         packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split);
     const OnDevice<uint16_t> acts(given), gated(static_cast<size_t>(8 * gated_split.padded()));
@@ -359,6 +371,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
   if (shape.total_parts_of > 1) return;  // a norm needs complete rows
   expect_same(true, false, GemmOutput::kStore);
   expect_same(true, false, GemmOutput::kGated);
+  expect_same(true, false, GemmOutput::kActivated);
   expect_same(true, true, GemmOutput::kStore);
   for (const int32_t count : rows_done.read())
     EXPECT_EQ(count, 0);
@@ -398,10 +411,14 @@ TEST(kernel_gemm_over_the_shapes) {
       check_gemm(type, shape, GemmOutput::kStore, true);
       check_gemm(type, shape, GemmOutput::kResidual, false);
       check_gemm(type, shape, GemmOutput::kGated, shape.tokens % 2 == 0);
+      check_gemm(type, shape, GemmOutput::kActivated, shape.tokens % 2 == 0);
       if (shape.tokens > kGemvTokens) continue;
       check_gemm(type, shape, GemmOutput::kResidual, true, true);
       check_gemm(type, shape, GemmOutput::kGated, true, true);
     }
+  for (const Activation activation : kUngated)
+    for (const bool is_gemv : {false, true})
+      check_gemm(FloatType::kF16, {40, 45, 3}, GemmOutput::kActivated, true, is_gemv, activation);
 }
 
 // ---- one token at a time

@@ -117,14 +117,16 @@ struct WgmmaCase {
   int tokens, width;
 };
 
-void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output, bool has_bias) {
+void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output, bool has_bias,
+                      Activation activation = Activation::kXielu) {
   const bool is_gated = output == GemmOutput::kGated;
-  const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
+  const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols,
+                features = is_gated ? shape.rows / 2 : shape.rows;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
   // Gates and ups that reach the limits of clamped gates.
-  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 1);
+  const std::vector<float> bias = noise(3, round_up(rows, 16), is_gated ? 12 : 3);
   // Padding rows hold NaN, which must not reach the tokens.
   const int64_t act_rows = shape.tokens + 5;
   std::vector<uint16_t> act_bits(static_cast<size_t>(act_rows * split.padded()), 0);
@@ -142,7 +144,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const OnDevice<float> out = output == GemmOutput::kResidual
                                   ? OnDevice<float>(before)
                                   : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
-  const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+  const DepthSplit gated_split = split_depth(features, features, row_parallel_parts(features));
   const OnDevice<uint16_t> gated(static_cast<size_t>(padded_tokens * gated_split.padded()));
   GemmArgs args;
   args.type = type;
@@ -154,9 +156,11 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   args.gated = gated.get();
   args.gated_split = gated_split;
   args.activation = shape.tokens % 2 == 0 ? Activation::kClampedSwish : Activation::kSilu;
+  if (output == GemmOutput::kActivated) args.activation = activation;
+  args.xielu = kXielu;
   if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(rows, shape.tokens)), 0));
-  if (!is_gated) args.tile_flags = flags.get();
+  if (!has_acts(output)) args.tile_flags = flags.get();
   ActMaps maps;
   EXPECT(make_act_maps(maps, device_acts.get(), act_rows, split.padded()));
   args.act_maps = &maps;
@@ -182,16 +186,19 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const int64_t step = std::max<int64_t>(1, shape.rows * cols * shape.tokens >> 26);
   double size;
   for (int token = 0; token < padded_tokens; ++token) {
-    if (is_gated) {
+    if (has_acts(output)) {
       std::vector<bool> is_written(static_cast<size_t>(gated_split.padded()));
-      for (int64_t feature = 0; feature < shape.rows / 2 && token < shape.tokens; ++feature) {
-        const int64_t row = feature / 8 * 16 + feature % 8;
+      for (int64_t feature = 0; feature < features && token < shape.tokens; ++feature) {
+        const int64_t row = is_gated ? feature / 8 * 16 + feature % 8 : feature;
         is_written[static_cast<size_t>(gated_split.place(feature))] = true;
         if ((token + feature) % step != 0) continue;
-        const double wanted = gated_in_doubles(args.activation, dot(row, token, size), dot(row + 8, token, size));
+        const double sum = dot(row, token, size);
+        const double wanted = is_gated ? gated_in_doubles(args.activation, sum, dot(row + 8, token, size))
+                                       : activated(args.activation, sum);
         const float value =
             value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
-        expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", gated", token, feature);
+        expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", activated", token,
+                     feature);
       }
       for (int64_t k = 0; k < gated_split.padded(); ++k)
         if (!is_written[static_cast<size_t>(k)])
@@ -229,7 +236,10 @@ TEST(kernel_gemm_wgmma_over_the_shapes) {
       check_gemm_wgmma(type, shape, GemmOutput::kStore, true);
       check_gemm_wgmma(type, shape, GemmOutput::kResidual, false);
       check_gemm_wgmma(type, shape, GemmOutput::kGated, shape.tokens % 2 == 0);
+      check_gemm_wgmma(type, shape, GemmOutput::kActivated, shape.tokens % 2 == 0);
     }
+  for (const Activation activation : kUngated)
+    check_gemm_wgmma(FloatType::kF16, {40, 45, 65, 64}, GemmOutput::kActivated, true, activation);
 }
 
 // Neither the number or position of tokens, nor the tile width, nor the number of blocks changes a bit of a token.
