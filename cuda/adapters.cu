@@ -130,7 +130,7 @@ void StepAdapters::send(const StepInput& step, cudaStream_t stream) {
 
 LoraRows StepAdapters::rows_of(int layer, Member matrix) const {
   LoraRows rows;
-  if (num_rows_ == 0) return rows;
+  if (num_rows_ == 0 || matrix == nullptr) return rows;
   const auto member = static_cast<size_t>(std::ranges::find(kMembers, matrix) - std::begin(kMembers));
   const size_t i = static_cast<size_t>(layer) * std::size(kMembers) + member;
   if (!has_update_[i]) return rows;

@@ -124,7 +124,7 @@ void CudaBackend::updated_gate_up(const LoraRows& rows, GemmArgs product, const 
   gate.type = type();
   gate.from = gates_ups_.as<float>();
   gate.stride = stride;
-  gate.gated_split = mlp_acts_.split;
+  gate.gated_split = product.gated_split;
   gate.activation = product.activation;
   gate.is_gated = product.output == GemmOutput::kGated;
   gate.xielu = product.xielu;
@@ -140,7 +140,7 @@ void CudaBackend::updated_gate_up(const LoraRows& rows, GemmArgs product, const 
     update.end_token = end;
     launch_lora_update(update, stream_);
     gate.num_tokens = end - first;
-    gate.gated = mlp_acts_.data(false) + operand_index(first, 0, mlp_acts_.split.padded());
+    gate.gated = product.gated + operand_index(first, 0, product.gated_split.padded());
     launch_gate(gate, stream_);
   }
 }

@@ -14,6 +14,7 @@ AddPartialsArgs CudaBackend::sum_args() const {
   args.norm = pending_->norm;
   args.eps = model_.rms_norm_eps;
   args.scale = pending_->scale;
+  args.factor = pending_->factor;
   return args;
 }
 

@@ -120,6 +120,7 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     const Moe& moe = model_.moe;
     const int num_tokens = step_.num_tokens;
     const bool has_shared = moe.shared_intermediate_size > 0;
+    const bool has_norms = moe.has_separate_norms;
     NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, num_tokens);
     if (pending_ || has_shared) norm_alone(norm);
 
@@ -129,7 +130,7 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     router.ids = step_.ids;
     router.num_tokens = num_tokens;
     router.hidden_size = model_.hidden_size;
-    router.norm = norm.weight;
+    router.norm = has_norms ? device_vector(experts.router_norm) : norm.weight;
     router.eps = norm.eps;
     router.router = cuda_matrix(*experts.router).floats;
     router.bias = cuda_matrix(*experts.router).device.bias;
@@ -154,6 +155,7 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     rows.pair_rows = experts_.pair_rows.as<int32_t>();
     launch_expert_rows(rows, stream_);
 
+    if (has_norms) norm.weight = device_vector(experts.expert_norm);
     norm.rows = rows.row_tokens;
     norm.num_rows = rows.num_tiles * rows.tile_rows;
     norm.is_row_major = false;
@@ -180,6 +182,9 @@ void CudaBackend::moe_residual(const LayerWeights& weights) {
     sum.shared_weights = router.shared_gate == nullptr ? nullptr : router.shared_weights;
     sum.downs = arrays.downs.as<DeviceMatrix>();
     sum.shared_bias = has_shared ? cuda_matrix(*experts.shared.down_proj).device.bias : nullptr;
+    sum.expert_norm = device_vector(experts.expert_out_norm);
+    sum.shared_norm = device_vector(experts.shared_out_norm);
+    sum.eps = model_.rms_norm_eps;
     sum.num_tokens = num_tokens;
     sum.top_k = moe.top_k;
     sum.hidden_size = model_.hidden_size;

@@ -37,11 +37,8 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
 const char* unsupported_feature(const DeviceModel& model) {
   const LayerNorms& norms = model.norms;
   if (!model.layers.empty() && model.kv_groups.empty()) return "models without attention";
-  if (model.per_layer_input_size > 0 || model.has_layer_scales) return "inputs and scales per layer";
-  if (model.has_v_norm || std::ranges::any_of(model.layers, &DeviceLayer::reads_kv) ||
-      std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }))
-    return "norms of values, shared keys and values, and heads that differ between layers";
-  if (model.moe.has_separate_norms) return "norms of experts";
+  // Scales are factors of the sum that the next norm adds.
+  if (model.has_layer_scales && !norms.mlp_out) return "scales of layers without norms of their results";
   if (norms.is_of_sum) return "norms of sums";
   if (!model.is_causal) return "encoders";
   if (model.pooling != Pooling::kNone) return "embeddings and scores";
@@ -53,10 +50,11 @@ const char* unsupported_feature(const DeviceModel& model) {
 }
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
-  if (model.head_dim > kMaxHeadDim)
-    throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most " + std::to_string(kMaxHeadDim) +
-                                                  ", got " + std::to_string(model.head_dim) +
-                                                  ": run this model with device cpu");
+  for (size_t i = 0; i < model.kv_groups.size(); ++i)
+    if (const int head_dim = model.kv_shape(static_cast<int>(i)).head_dim; head_dim > kMaxHeadDim)
+      throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most " + std::to_string(kMaxHeadDim) +
+                                                    ", got " + std::to_string(head_dim) +
+                                                    ": run this model with device cpu");
   if (const char* feature = unsupported_feature(model))
     throw Error(ErrorCode::kUnsupportedModel,
                 std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
@@ -84,16 +82,20 @@ void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) co
                                              ", which has " + std::to_string(available >> 20) + " MiB of free memory");
 }
 
+static KvLayout layout_of(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) {
+  const KvShape shape = model.kv_shape(kv_group);
+  return make_kv_layout(block_size, shape.num_kv_heads, shape.head_dim, kv_cache_dtype == DType::kFp8E4m3);
+}
+
 int64_t CudaBackend::kv_block_bytes(const DeviceModel& model, int kv_group, int block_size,
                                     DType kv_cache_dtype) const {
-  const KvLayout layout =
-      make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3);
-  return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * layout.block_bytes();
+  return model.kv_groups[static_cast<size_t>(kv_group)].num_layers *
+         layout_of(model, kv_group, block_size, kv_cache_dtype).block_bytes();
 }
 
 void CudaBackend::reserve(const DeviceModel& model, const DeviceLimits& limits) {
   DeviceLimits one_block = limits;
-  one_block.num_blocks.assign(1, 1);
+  one_block.num_blocks.assign(model.kv_groups.size(), 1);
   prepare(model, one_block);
   can_capture_ = false;  // a graph would contain the address of the temporary block
 }
@@ -104,19 +106,32 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                                                  ", the compute type, got " + dtype_name(limits.kv_cache_dtype));
   model_ = model;
   limits_ = limits;
-  layout_ =
-      make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim, limits.kv_cache_dtype == DType::kFp8E4m3);
   const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
-  const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
-                kv_size = int64_t{model.num_kv_heads} * model.head_dim;
-  qkv_stride_ = q_size + 2 * kv_size + (model.has_output_gate ? q_size : 0);
+  // Row-parallel layers take their parts from K of the whole model, not from this rank's share.
+  const auto split_of_rank = [&](int64_t size) {
+    return split_depth(size, size * world_size(), row_parallel_parts(size * world_size()));
+  };
+  int num_kv_heads = 0, k_dim = 0;
+  int64_t scratch_floats = 0;
+  for (int group = 0; group < static_cast<int>(model.kv_groups.size()); ++group) {
+    const KvLayout layout = layout_of(model, group, limits.block_size, limits.kv_cache_dtype);
+    const int64_t q_size = int64_t{model.num_heads} * layout.head_dim,
+                  kv_size = int64_t{layout.num_kv_heads} * layout.head_dim;
+    layouts_.push_back(layout);
+    attention_acts_.push_back(make_acts(rows, split_of_rank(q_size), "the activations of attention"));
+    qkv_stride_ = std::max(qkv_stride_, q_size + 2 * kv_size + (model.has_output_gate ? q_size : 0));
+    num_kv_heads = std::max(num_kv_heads, layout.num_kv_heads);
+    k_dim = std::max(k_dim, layout.k_dim);
+    scratch_floats =
+        std::max(scratch_floats, attention_scratch_floats(max_attention_splits(model, group, limits), layout));
+  }
   const bool has_norms_of_results = model.norms.attention_out || model.norms.mlp_out;
   hidden_ =
       device_floats(rows * model.hidden_size * (world_size() > 1 || has_norms_of_results ? 2 : 1), "the hidden states");
   if (has_norms_of_results && world_size() > 1 && limits.max_lora_rank > 0)
     sums_ = device_floats(rows * model.hidden_size, "the updated results");
   qkv_ = device_floats(rows * qkv_stride_, "queries, keys and values");
-  q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
+  q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * k_dim) * 2, "the queries");
   logits_ = device_floats(seqs * logits_stride(), "the logits");
   if (ranks_->is_first())
     sampler_ =
@@ -125,15 +140,11 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   norm_acts_ = make_acts(std::max(rows, seqs),
                          split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)),
                          "the activations");
-  // Row-parallel layers take their parts from K of the whole model, not from this rank's share.
-  attention_acts_ =
-      make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())),
-                "the activations of attention");
-  mlp_acts_ = make_acts(rows,
-                        split_depth(model.intermediate_size, model.intermediate_size * world_size(),
-                                    row_parallel_parts(model.intermediate_size * world_size())),
-                        "the activations of the MLP");
+  for (const DeviceLayer& layer : model.layers)
+    if (const int64_t size = model.intermediate_size_of(layer); !mlp_acts_.contains(size))
+      mlp_acts_[size] = make_acts(rows, split_of_rank(size), "the activations of the MLP");
   if (model.has_recurrent_layers()) allocate_recurrent(rows);
+  if (model.per_layer_input_size > 0) allocate_layer_inputs(rows);
   if (model.moe.num_experts > 0) allocate_experts(rows);
   if (limits.max_lora_rank > 0) allocate_adapters(rows, 2 * round_up(model.intermediate_size, kTileRows / 2));
   int64_t rope_floats = 0;
@@ -147,12 +158,11 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     check(cudaMemsetAsync(query_scales_.as<void>(), 0, query_scales_.bytes(), stream_), "the scales of queries");
   }
   if (model.qk_norm == QkNorm::kAllHeads)
-    squares_ = device_floats(rows * (model.num_heads + model.num_kv_heads), "the squares of heads");
+    squares_ = device_floats(rows * (model.num_heads + num_kv_heads), "the squares of heads");
   // Warm-up steps run before the tables are known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE tables");
-  scratch_ = device_floats(attention_scratch_floats(max_attention_splits(model, limits), layout_),
-                           "the scratch memory of attention");
-  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t),
+  scratch_ = device_floats(scratch_floats, "the scratch memory of attention");
+  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * num_kv_heads) * sizeof(int32_t),
                             "the row counters of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the row counters of a product");
   if (is_row_major(static_cast<int>(rows))) {
@@ -200,7 +210,7 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     if (hidden_.bytes() == 0) allocate(model, limits);
     CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs &&
                   model.max_model_len <= model_.max_model_len);
-    CAPSTAN_CHECK(model.kv_groups.size() == 1 && limits.num_blocks.size() == 1);
+    CAPSTAN_CHECK(model.kv_groups.size() == layouts_.size() && limits.num_blocks.size() == layouts_.size());
     const int allocated_len = model_.max_model_len;
     model_ = model;
     model_.max_model_len = allocated_len;
@@ -221,8 +231,9 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     }
     graphs_.clear();
     can_capture_ = features_.graphs;
-    kv_ = {};
-    kv_ = DeviceBuffer(static_cast<size_t>(model.kv_groups[0].num_layers * layer_bytes()), "the KV cache");
+    kv_.clear();
+    for (size_t group = 0; group < layouts_.size(); ++group)
+      kv_.emplace_back(static_cast<size_t>(model.kv_groups[group].num_layers * layer_bytes(group)), "the KV cache");
     if (model.has_recurrent_layers()) allocate_states();
     wait_for(stream_);
     uploader_ = nullptr;

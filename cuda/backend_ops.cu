@@ -5,22 +5,19 @@ namespace capstan::cuda {
 
 void CudaBackend::embed(const Matrix& table) {
   enqueue([this, &table] {
-    // Only rank 0 samples. The other ranks read its ids.
-    const void* drawn_ids = sampler_ == nullptr ? nullptr : sampler_->drawn_ids();
-    if (reads_rank_0_ids_) drawn_ids = ranks_->begin_exchange(const_cast<void*>(drawn_ids), stream_)[0];
     EmbedArgs args;
     args.type = type();
     args.table = cuda_matrix(table).device;
     args.vocab_begin = model_.vocab_begin;
     args.ids = step_.ids;
-    // Without sampled ids in the step this pointer is never read.
-    args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);
     args.num_tokens = step_.num_tokens;
     args.hidden_size = model_.hidden_size;
     args.scale = model_.embedding_scale;
     args.hidden = world_size() > 1 ? partial() : hidden_.as<float>();
-    launch_embed(args, stream_);
-    if (reads_rank_0_ids_) ranks_->end_exchange(stream_);
+    read_drawn_ids([&](const int32_t* drawn_ids) {
+      args.drawn_ids = drawn_ids;
+      launch_embed(args, stream_);
+    });
     pending_.reset();
     if (world_size() > 1) pending_ = PendingSum{nullptr, true};
   });
@@ -66,7 +63,8 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
   fused.product = product;
   // launch_gemv has no output gates, and of the heads only what most models have. The other kernels add parts.
   const bool can_add_parts = heads != nullptr && !model_.has_output_gate && model_.qk_norm != QkNorm::kAllHeads;
-  const bool can_fuse_heads = can_add_parts && !heads->rotates_before_norm && heads->query_scales == nullptr;
+  const bool can_fuse_heads =
+      can_add_parts && !heads->rotates_before_norm && !heads->has_v_norm && heads->query_scales == nullptr;
   if (can_fuse_heads && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
   if (norm != nullptr && pending_) {
     if (is_gemv(fused) && norm->bias == nullptr && pending_->local == nullptr && pending_->norm == nullptr) {
@@ -115,7 +113,6 @@ void CudaBackend::finish_heads(QkvArgs heads) {
   launch_head_squares(heads, squares_.as<float>(), stream_);
   const auto all = ranks_->begin_exchange(squares_.as<void>(), stream_);
   heads.world_size = world_size();
-  heads.total_kv_heads = model_.total_kv_heads;
   for (int rank = 0; rank < world_size(); ++rank)
     heads.squares[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
   launch_qkv(heads, stream_);
@@ -135,6 +132,9 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.qkv_stride = qkv_stride_;
     heads.num_tokens = step_.num_tokens;
     heads.num_heads = model_.num_heads;
+    heads.total_kv_heads = model_.kv_shape(model_.layer(layer).kv_group).total_kv_heads;
+    heads.has_kv = !model_.layer(layer).reads_kv;
+    heads.has_v_norm = model_.has_v_norm;
     heads.q_norm = device_vector(weights.q_norm);
     heads.k_norm = device_vector(weights.k_norm);
     heads.eps = model_.rms_norm_eps;
@@ -146,8 +146,8 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
         heads.query_scales = query_scales_.as<float>() + int64_t{rope} * model_.max_model_len;
     }
     heads.positions = step_.positions;
-    heads.slots = step_.slots;
-    heads.layout = layout_;
+    heads.slots = step_.kv_groups[kv_group(layer)].slots;
+    heads.layout = layouts_[kv_group(layer)];
     heads.cache = cache_of(layer);
     heads.q = q_.as<uint16_t>();
     heads.uses_pdl = uses_pdl(step_.num_tokens);
@@ -159,39 +159,42 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
 }
 
 void CudaBackend::attention(int layer, const LayerWeights& weights) {
+  mixer_acts_ = &attention_acts_[kv_group(layer)];
   enqueue([this, layer, &weights] {
+    const DeviceKvGroup& group = step_.kv_groups[kv_group(layer)];
+    const Acts& acts = attention_acts_[kv_group(layer)];
     AttentionArgs args;
     args.type = type();
     args.q = q_.as<uint16_t>();
     args.num_heads = model_.num_heads;
-    args.layout = layout_;
+    args.layout = layouts_[kv_group(layer)];
     args.cache = cache_of(layer);
     args.cu_seqlens_q = step_.cu_seqlens;
     args.context_lens = step_.context_lens;
-    args.block_tables = step_.block_tables;
+    args.block_tables = group.block_tables;
     args.max_blocks_per_seq = step_.max_blocks_per_seq;
     args.window = model_.window(layer);
     args.scale = model_.attention_scale;
     args.soft_cap = model_.attention_soft_cap;
     args.sinks = device_vector(weights.sinks);
-    args.split = attention_acts_.split;
+    args.split = acts.split;
     args.is_row_major = is_row_major(step_.num_tokens);
-    args.acts = attention_acts_.data(args.is_row_major);
-    if (step_.num_wide_tiles > 0) {
-      args.tiles = step_.wide_tiles;
-      args.num_tiles = step_.num_wide_tiles;
+    args.acts = acts.data(args.is_row_major);
+    if (group.num_wide_tiles > 0) {
+      args.tiles = group.wide_tiles;
+      args.num_tiles = group.num_wide_tiles;
       launch_attention_wgmma(args, stream_);
     }
-    if (step_.num_tiles > 0) {
-      args.tiles = step_.tiles;
-      args.num_tiles = step_.num_tiles;
-      args.num_chunks = step_.num_chunks;
-      args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, model_.num_kv_heads, args.num_chunks);
+    if (group.num_tiles > 0) {
+      args.tiles = group.tiles;
+      args.num_tiles = group.num_tiles;
+      args.num_chunks = group.num_chunks;
+      args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, args.layout.num_kv_heads, args.num_chunks);
       args.uses_pdl = uses_pdl_;
       args.scratch = scratch_.as<float>();
       launch_attention(args, stream_);
     }
-    if (model_.has_output_gate) gate_attention();
+    if (model_.has_output_gate) gate_attention(layer);
   });
 }
 
@@ -249,8 +252,9 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
     const NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, step_.num_tokens);
     GemmArgs product = gemm_args(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
     product.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
-    product.gated = mlp_acts_.data(is_row_major(step_.num_tokens));
-    product.gated_split = mlp_acts_.split;
+    const Acts& acts = mlp_acts_.at(weights.down_proj->cols);
+    product.gated = acts.data(is_row_major(step_.num_tokens));
+    product.gated_split = acts.split;
     product.activation = model_.activation;
     if (model_.activation == Activation::kXielu)
       product.xielu = make_xielu(first_value(weights.xielu.alpha_p), first_value(weights.xielu.alpha_n),

@@ -47,6 +47,7 @@ void CudaBackend::allocate_states() {
 }
 
 void CudaBackend::recurrent(int layer, const LayerWeights& weights) {
+  mixer_acts_ = &recurrent_.acts;
   enqueue([this, layer, &weights] {
     limit_run_ahead();
     layer_ = layer;
@@ -90,15 +91,17 @@ void CudaBackend::recurrent(int layer, const LayerWeights& weights) {
 }
 
 // Multiplies the result of attention by its gate, which follows q, k and v in the projections.
-void CudaBackend::gate_attention() {
+void CudaBackend::gate_attention(int layer) {
+  const KvLayout& layout = layouts_[kv_group(layer)];
+  const Acts& acts = attention_acts_[kv_group(layer)];
   OutputGateArgs args;
   args.type = type();
   args.num_tokens = step_.num_tokens;
-  args.gates = qkv_.as<float>() + int64_t{model_.num_heads + 2 * model_.num_kv_heads} * model_.head_dim;
+  args.gates = qkv_.as<float>() + int64_t{model_.num_heads + 2 * layout.num_kv_heads} * layout.head_dim;
   args.gate_stride = qkv_stride_;
-  args.split = attention_acts_.split;
+  args.split = acts.split;
   args.is_row_major = is_row_major(step_.num_tokens);
-  args.acts = attention_acts_.data(args.is_row_major);
+  args.acts = acts.data(args.is_row_major);
   launch_output_gate(args, stream_);
 }
 

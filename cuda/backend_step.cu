@@ -31,7 +31,7 @@ void CudaBackend::begin_step(const StepInput& step) {
       mode_ = StepMode::kEager;
       // launch_attention_wgmma copies 16-bit caches as they are, and writes row-major outputs for launch_gemm_wgmma.
       const bool can_use_wgmma =
-          features_.wgmma_attention && is_row_major(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
+          features_.wgmma_attention && is_row_major(static_cast<int>(step.input_ids.size())) && !layouts_[0].is_fp8;
       step_ = arrays_->send(step, can_use_wgmma ? resources_.multiprocessors : 0, stream_);
     } else {
       plan_ = arrays_->plan(step);

@@ -1,8 +1,8 @@
 #pragma once
 // The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
 // weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer),
-// backend_recurrent.cu (recurrent layers), backend_experts.cu (mixtures of experts), backend_adapters.cu (LoRA) and
-// backend_all_reduce.cu (sums over parts and ranks).
+// backend_recurrent.cu (recurrent layers), backend_experts.cu (mixtures of experts), backend_per_layer.cu (inputs per
+// layer), backend_adapters.cu (LoRA) and backend_all_reduce.cu (sums over parts and ranks).
 #include <array>
 #include <functional>
 #include <map>
@@ -71,18 +71,21 @@ class CudaBackend final : public Backend {
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
+  void per_layer_inputs(const PerLayerInputWeights& weights) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void recurrent(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.o_proj, weights.recurrent.in_proj ? recurrent_.acts : attention_acts_,
-                          &LayerAdapter::o_proj, device_vector(weights.attention_out_norm));
+    row_parallel_residual(*weights.o_proj, *mixer_acts_, &LayerAdapter::o_proj,
+                          device_vector(weights.attention_out_norm));
   }
   void norm_gate_up(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.down_proj, mlp_acts_, &LayerAdapter::down_proj, device_vector(weights.mlp_out_norm));
+    row_parallel_residual(*weights.down_proj, mlp_acts_.at(weights.down_proj->cols), &LayerAdapter::down_proj,
+                          device_vector(weights.mlp_out_norm));
   }
+  void end_layer(int layer, const LayerWeights& weights) override;
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
   void collect() override;
@@ -104,6 +107,12 @@ class CudaBackend final : public Backend {
     int64_t projection_stride = 0;
     DeviceBuffer projections, mixed, gates;  // as in RecurrentArgs
     DeviceBuffer states;                     // (num_state_slots, recurrent layers) of layer_state_floats
+    Acts acts;
+  };
+
+  // Of a model with inputs per layer.
+  struct LayerInputBuffers {
+    DeviceBuffer inputs;  // (max_num_tokens, num_layers, per_layer_input_size)
     Acts acts;
   };
 
@@ -132,6 +141,7 @@ class CudaBackend final : public Backend {
     float scale = 1;
     const float* local = nullptr;  // (parts, tokens, hidden_size) of this rank; null: the partial() of all ranks
     int parts = 0;
+    float factor = 1;
   };
 
   struct Memory {
@@ -170,6 +180,7 @@ class CudaBackend final : public Backend {
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose, bool may_be_row_major = true);
   void allocate_experts(int64_t num_tokens);
   void allocate_recurrent(int64_t num_tokens);
+  void allocate_layer_inputs(int64_t num_tokens);
   void allocate_states();
 
   void capture_step();
@@ -193,7 +204,17 @@ class CudaBackend final : public Backend {
   void updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm);
 
   void finish_heads(QkvArgs heads);
-  void gate_attention();
+  void gate_attention(int layer);
+  // Calls `work` with the ids that the previous step has sampled.
+  template <class Work>
+  void read_drawn_ids(const Work& work) {
+    // Only rank 0 samples. The other ranks read its ids.
+    const void* drawn_ids = sampler_ == nullptr ? nullptr : sampler_->drawn_ids();
+    if (reads_rank_0_ids_) drawn_ids = ranks_->begin_exchange(const_cast<void*>(drawn_ids), stream_)[0];
+    // Without sampled ids in the step this pointer is never read.
+    work(drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids));
+    if (reads_rank_0_ids_) ranks_->end_exchange(stream_);
+  }
 
   const ExpertArrays& arrays_of(const MoeWeights& moe);
   void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
@@ -226,8 +247,11 @@ class CudaBackend final : public Backend {
 
   int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
-  int64_t layer_bytes() const { return limits_.num_blocks[0] * layout_.block_bytes(); }
-  void* cache_of(int layer) const { return kv_.as<char>() + model_.layer(layer).kv_layer * layer_bytes(); }
+  size_t kv_group(int layer) const { return static_cast<size_t>(model_.layer(layer).kv_group); }
+  int64_t layer_bytes(size_t kv_group) const { return limits_.num_blocks[kv_group] * layouts_[kv_group].block_bytes(); }
+  void* cache_of(int layer) const {
+    return kv_[kv_group(layer)].as<char>() + model_.layer(layer).kv_layer * layer_bytes(kv_group(layer));
+  }
   // (max_num_tokens, hidden_size) this rank's partial sums. With several ranks, or norms of results.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }
   int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
@@ -247,15 +271,15 @@ class CudaBackend final : public Backend {
   BackendInfo info_;
   DeviceModel model_;
   DeviceLimits limits_;
-  KvLayout layout_;
+  std::vector<KvLayout> layouts_;  // by KV group
   int64_t qkv_stride_ = 0;
 
-  DeviceBuffer kv_;      // (attention layers, num_blocks) of layout_
-  DeviceBuffer hidden_;  // (max_num_tokens, hidden_size), followed by partial()
-  DeviceBuffer sums_;    // (max_num_tokens, hidden_size) over the ranks, for norms of updated results
-  DeviceBuffer qkv_;     // (max_num_tokens, qkv_stride)
-  DeviceBuffer q_;       // (max_num_tokens, num_heads, k_dim)
-  DeviceBuffer rope_;    // per table (max_model_len, 2, rotary_dim / 2)
+  std::vector<DeviceBuffer> kv_;  // by KV group: (layers that store, num_blocks) of the layout
+  DeviceBuffer hidden_;           // (max_num_tokens, hidden_size), followed by partial()
+  DeviceBuffer sums_;             // (max_num_tokens, hidden_size) over the ranks, for norms of updated results
+  DeviceBuffer qkv_;              // (max_num_tokens, qkv_stride)
+  DeviceBuffer q_;                // (max_num_tokens, num_heads, k_dim), with the largest k_dim
+  DeviceBuffer rope_;             // per table (max_model_len, 2, rotary_dim / 2)
   std::vector<int64_t> rope_offsets_;
   DeviceBuffer query_scales_;  // per table (max_model_len)
   DeviceBuffer squares_;       // (max_num_tokens, heads of q and k) for norms over all heads
@@ -264,12 +288,16 @@ class CudaBackend final : public Backend {
   DeviceBuffer rows_done_;     // (heads of q, k and v) zeros between products
   DeviceBuffer tile_flags_;    // of row-parallel products by wgmma, zeros between products
   DeviceBuffer parts_;         // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
-  Acts norm_acts_, attention_acts_, mlp_acts_;
+  Acts norm_acts_;
+  std::vector<Acts> attention_acts_;  // by KV group
+  std::map<int64_t, Acts> mlp_acts_;  // by the inputs of down_proj
+  const Acts* mixer_acts_ = nullptr;  // of the layer that is called
   StepAdapters adapters_;
   DeviceBuffer lora_values_;  // (max_num_tokens, max_lora_values)
   DeviceBuffer gates_ups_;    // of some tokens, before the activation
   int layer_ = 0;             // of the ops that follow
   RecurrentBuffers recurrent_;
+  LayerInputBuffers layer_inputs_;
   ExpertBuffers experts_;
   std::map<const MoeWeights*, ExpertArrays> expert_arrays_;
   int num_decoded_ = 0;                 // matrices whose codes the kernels do not support

@@ -62,7 +62,7 @@ struct ExpertGemmArgs {
 void launch_expert_gemm(const ExpertGemmArgs& args, const DeviceResources& resources, cudaStream_t stream);
 
 // hidden += scale · (Σ weight · (result of the expert + its bias) + shared weight · (result of the shared expert + its
-// bias)). Each result is the sum over the ranks, as a binary tree.
+// bias)). Each result is the sum over the ranks, as a binary tree. With norms, both terms are normalized first.
 struct ExpertSumArgs {
   float* hidden = nullptr;  // (num_tokens, hidden_size)
   bool replaces = false;    // hidden = the sum, without the scale
@@ -71,12 +71,14 @@ struct ExpertSumArgs {
   const float* results[8] = {};  // by rank: (rows, hidden_size)
   int64_t shared_row = -1;       // the first of num_tokens rows of the shared expert; -1: there is none
   int world_size = 1;
-  const int32_t* experts = nullptr;       // (num_tokens, top_k)
-  const int32_t* pair_rows = nullptr;     // (num_tokens, top_k)
-  const float* weights = nullptr;         // (num_tokens, top_k)
-  const float* shared_weights = nullptr;  // (num_tokens); null = 1
-  const DeviceMatrix* downs = nullptr;    // (num_experts) for the biases
-  const float* shared_bias = nullptr;     // (hidden_size) or null
+  const int32_t* experts = nullptr;                            // (num_tokens, top_k)
+  const int32_t* pair_rows = nullptr;                          // (num_tokens, top_k)
+  const float* weights = nullptr;                              // (num_tokens, top_k)
+  const float* shared_weights = nullptr;                       // (num_tokens); null = 1
+  const DeviceMatrix* downs = nullptr;                         // (num_experts) for the biases
+  const float* shared_bias = nullptr;                          // (hidden_size) or null
+  const float *expert_norm = nullptr, *shared_norm = nullptr;  // (hidden_size) or null, both
+  float eps = 0;                                               // of the norms
   int num_tokens = 0, top_k = 0;
   int64_t hidden_size = 0;
 };

@@ -78,7 +78,7 @@ enum class GemmOutput : uint8_t {
   kParts,     // out[part][token][row] = partial sum, without bias; launch_gemm only
   // gated[token][row / 2] = activation(gate) * up, in operand layout. Rows alternate: 8 gates, 8 ups, ….
   kGated,
-  // gated[token][row] = activation(value), in operand layout.
+  // gated[token][row] = activation(value) * factor, in operand layout.
   kActivated,
 };
 // Whether the outputs are activations of the next product, in `gated`.
@@ -100,7 +100,10 @@ struct GemmArgs {
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
-  Xielu xielu = {};  // of Activation::kXielu, which has no gates
+  // Of kActivated: the values of Activation::kXielu, and (num_tokens, factor_stride) or null: factors of 1.
+  Xielu xielu = {};
+  const float* factors = nullptr;
+  int64_t factor_stride = 0;
   // num_tile_flags zeros, reset to zeros by the kernel. With them launch_gemm_wgmma may split a long K.
   int32_t* tile_flags = nullptr;
   bool uses_pdl = false;
@@ -125,8 +128,8 @@ bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t pa
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width = 0);
 bool supports_gemm_wgmma();  // on the current device
 
-// hidden += scale · rms_norm((sum of the partials, as a binary tree over ranks) + bias). Only launch_add_norm has a
-// norm.
+// hidden = factor · (hidden + scale · rms_norm((sum of the partials, as a binary tree over ranks) + bias)). Only
+// launch_add_norm has a norm.
 struct AddPartialsArgs {
   float* hidden = nullptr;
   const float* partials[8] = {};
@@ -134,10 +137,10 @@ struct AddPartialsArgs {
   const float* bias = nullptr;
   int num_tokens = 0;
   int64_t hidden_size = 0;
-  bool replaces = false;        // hidden = the sum, without norm and scale
+  bool replaces = false;        // hidden = the sum, without norm, scale and factor
   const float* norm = nullptr;  // (hidden_size); null = no norm
   float eps = 0;                // of the norm
-  float scale = 1;
+  float scale = 1, factor = 1;
 };
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
 
@@ -151,6 +154,23 @@ struct AddNormArgs {
 };
 void launch_add_norm(const AddNormArgs& args, cudaStream_t stream);
 
+// The inputs that each layer has for a token:
+// inputs = (rms_norm(projection_scale · inputs) + table_scale · rows of the table) · sum_scale. The norm is over the
+// `size` inputs of a layer. Ids are those of EmbedArgs.
+struct LayerInputArgs {
+  FloatType type = FloatType::kBf16;
+  DeviceMatrix table;            // (vocab_size, num_layers * size)
+  const int32_t* ids = nullptr;  // (num_tokens)
+  const int32_t* drawn_ids = nullptr;
+  int num_tokens = 0, num_layers = 0;
+  int64_t size = 0;
+  const float* norm = nullptr;  // (size)
+  float eps = 0;
+  float projection_scale = 1, table_scale = 1, sum_scale = 1;
+  float* inputs = nullptr;  // (num_tokens, num_layers, size): the projections of the hidden states, then the inputs
+};
+void launch_layer_inputs(const LayerInputArgs& args, cudaStream_t stream);
+
 // Applies QK norm and RoPE to q, k and v of each token. q (num_tokens, num_heads, k_dim) is stored; k and v go to the
 // KV cache, unless slot < 0.
 struct QkvArgs {
@@ -161,6 +181,8 @@ struct QkvArgs {
   int64_t qkv_stride = 0;
   int num_tokens = 0;
   int num_heads = 0;
+  bool has_kv = true;             // otherwise the product has queries only, and the cache is not written
+  bool has_v_norm = false;        // divides each head of v by its root mean square
   const float* q_norm = nullptr;  // (head_dim), (num_heads, head_dim) of norms over all heads, or null
   const float* k_norm = nullptr;  // the same of the KV heads
   float eps = 0;
@@ -178,13 +200,15 @@ struct QkvArgs {
   void* cache = nullptr;  // of the layer; 16-bit floats or e4m3
   uint16_t* q = nullptr;
   bool uses_pdl = false;
+
+  CAPSTAN_BOTH int num_product_heads() const { return num_heads + (has_kv ? 2 * layout.num_kv_heads : 0); }
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 // squares (num_tokens, num_heads + num_kv_heads) = the sums of squares of the heads of q and k, of a complete product.
 void launch_head_squares(const QkvArgs& args, float* squares, cudaStream_t stream);
 
 // launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits. Norms are RMS norms with a
-// weight. Heads have neither norms over all heads or after RoPE nor query_scales.
+// weight. Heads have neither norms over all heads, of v or after RoPE nor query_scales.
 constexpr int kGemvTokens = 4;
 struct GemvArgs {
   GemmArgs product;

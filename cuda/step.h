@@ -10,16 +10,22 @@
 
 namespace capstan::cuda {
 
-// Arguments for the kernels of a step. Shapes are those of StepInput.
-struct DeviceStep {
-  int num_tokens = 0, num_seqs = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
+// Of the attention layers of one KV group.
+struct DeviceKvGroup {
+  int num_tiles = 0, num_wide_tiles = 0;
   int num_chunks = 1;  // as in AttentionArgs
-  const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr,
-                *block_tables = nullptr;
-  // Of a model with recurrent layers.
-  const int32_t *token_seqs = nullptr, *state_reads = nullptr, *state_writes = nullptr;
+  const int32_t *slots = nullptr, *block_tables = nullptr;
   const AttentionTile* tiles = nullptr;       // (num_tiles)
   const AttentionTile* wide_tiles = nullptr;  // (num_wide_tiles), for launch_attention_wgmma
+};
+
+// Arguments for the kernels of a step. Shapes are those of StepInput.
+struct DeviceStep {
+  int num_tokens = 0, num_seqs = 0, max_blocks_per_seq = 0;
+  const int32_t *ids = nullptr, *positions = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr;
+  std::vector<DeviceKvGroup> kv_groups;
+  // Of a model with recurrent layers.
+  const int32_t *token_seqs = nullptr, *state_reads = nullptr, *state_writes = nullptr;
 };
 
 // The padded size of a decode step: rows, and chunks of keys per sequence. Few sizes exist, so that few graphs serve
@@ -52,13 +58,20 @@ class StepArrays {
   void send_staged(cudaStream_t stream) { staging_.send(stream); }
 
  private:
+  struct Group {
+    int num_kv_heads = 0;
+    int heads = 0;      // query heads of a KV head
+    int wide_rows = 0;  // 0: launch_attention_wgmma cannot be used
+    AttentionPlan plan;
+  };
+
   void begin(size_t num_words);
 
   bool has_states_;
-  int num_kv_heads_, group_, wide_rows_, block_size_, max_num_seqs_;
+  std::vector<Group> groups_;
+  int block_size_, max_num_seqs_;
   size_t max_words_;
   Staging staging_{"the step"};
-  AttentionPlan attention_;
   std::span<int32_t> head_rows_;
   const int32_t* device_head_rows_ = nullptr;
   std::span<SampleItem> samples_;
@@ -66,6 +79,6 @@ class StepArrays {
 };
 
 // The largest number of (tile, KV head, chunk) triples that launch_attention stores in its scratch memory.
-int64_t max_attention_splits(const DeviceModel& model, const DeviceLimits& limits);
+int64_t max_attention_splits(const DeviceModel& model, int kv_group, const DeviceLimits& limits);
 
 }  // namespace capstan::cuda

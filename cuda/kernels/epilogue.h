@@ -41,6 +41,12 @@ __device__ __forceinline__ float activate(Activation kind, const Xielu& xielu, f
   return fmaf(x, xielu.linear, below);
 }
 
+// An output of GemmOutput::kActivated.
+__device__ __forceinline__ float activated_value(const GemmArgs& args, int64_t token, int64_t row, float value) {
+  const float active = activate(args.activation, args.xielu, value);
+  return args.factors == nullptr ? active : active * args.factors[token * args.factor_stride + row];
+}
+
 __device__ __forceinline__ float gated_value(Activation kind, float gate, float up) {
   if (kind != Activation::kClampedSwish) return activate(kind, gate) * up;
   const float low = fminf(gate, 7.0f);
@@ -71,7 +77,7 @@ __device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile
       if (bias != nullptr) up += bias[row + kTileRows / 2];
       value = gated_value(args.activation, value, up);
     } else {
-      value = activate(args.activation, args.xielu, value);
+      value = activated_value(args, token, row, value);
     }
     args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] = to_bits<T>(value);
     return;

@@ -9,7 +9,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kCountThreads = 1024;
-constexpr int kThreads = 256;
+constexpr int kThreads = kNormThreads;
 constexpr int kWarps = kThreads / kWarpSize;
 
 // One block counts the pairs of each expert and assigns the tiles. Atomic additions of integers have one result.
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
       parts[rank] = rank < args.world_size ? args.results[rank][row * size + k] : 0.0f;
     return tree_sum(parts, 1, args.world_size);
   };
-  for (int64_t k = threadIdx.x; k < size; k += kThreads) {
+  const auto of_experts = [&](int64_t k) {
     float sum = 0;
     for (int slot = 0; is_mine && slot < args.top_k; ++slot) {
       const int pair = token * args.top_k + slot, row = args.pair_rows[pair];
@@ -88,14 +88,35 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
       if (bias != nullptr) value += bias[k];
       sum = fmaf(value, args.weights[pair], sum);
     }
-    if (is_mine && args.shared_row >= 0) {
-      float value = result(args.shared_row + token, k);
-      if (args.shared_bias != nullptr) value += args.shared_bias[k];
-      sum = fmaf(value, args.shared_weights == nullptr ? 1.0f : args.shared_weights[token], sum);
-    }
+    return sum;
+  };
+  const auto of_shared = [&](int64_t k) {
+    float value = result(args.shared_row + token, k);
+    if (args.shared_bias != nullptr) value += args.shared_bias[k];
+    return value;
+  };
+  const auto store = [&](int64_t k, float sum) {
     float* const to = args.hidden + token * size + k;
     *to = args.replaces ? sum : fmaf(sum, args.scale, *to);
+  };
+  if (args.expert_norm == nullptr) {
+    const float shared_weight = args.shared_weights == nullptr ? 1.0f : args.shared_weights[token];
+    for (int64_t k = threadIdx.x; k < size; k += kThreads) {
+      float sum = of_experts(k);
+      if (is_mine && args.shared_row >= 0) sum = fmaf(of_shared(k), shared_weight, sum);
+      store(k, sum);
+    }
+    return;
   }
+  // Each thread reads only the sums that it wrote.
+  float* const of_norms = reinterpret_cast<float*>(shared_memory());
+  float *const experts = of_norms + 2 * kRowNormFloats, *const shared = experts + size;
+  for (int64_t k = threadIdx.x; k < size; k += kThreads)
+    experts[k] = of_experts(k), shared[k] = is_mine ? of_shared(k) : 0.0f;
+  const float expert_scale = row_norm(experts, size, args.eps, false, of_norms).scale,
+              shared_scale = row_norm(shared, size, args.eps, false, of_norms + kRowNormFloats).scale;
+  for (int64_t k = threadIdx.x; k < size; k += kThreads)
+    store(k, fmaf(shared[k] * shared_scale, args.shared_norm[k], experts[k] * expert_scale * args.expert_norm[k]));
 }
 
 }  // namespace
@@ -114,7 +135,12 @@ void launch_expert_sum(const ExpertSumArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0 && args.top_k > 0);
   CAPSTAN_CHECK(args.world_size == 1 || args.world_size == 2 || args.world_size == 4 || args.world_size == 8);
   CAPSTAN_CHECK(args.replaces || (args.first == 0 && args.end == args.num_tokens));
-  launch(expert_sum_kernel, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
+  const bool has_norms = args.expert_norm != nullptr;
+  CAPSTAN_CHECK(has_norms == (args.shared_norm != nullptr) && (!has_norms || args.shared_row >= 0));
+  CAPSTAN_CHECK(!has_norms || args.shared_weights == nullptr);
+  const size_t floats = has_norms ? 2 * kRowNormFloats + 2 * static_cast<size_t>(args.hidden_size) : 0;
+  launch(expert_sum_kernel, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), floats * sizeof(float),
+         stream, args);
 }
 
 }  // namespace capstan::cuda

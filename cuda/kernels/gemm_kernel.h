@@ -137,9 +137,9 @@ __device__ __forceinline__ void store_activated(const GemmArgs& args, int64_t ti
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int token = first_token + n * kTileTokens + c;
+        if (token >= args.num_tokens) continue;
         if (bias != nullptr) values[c] += added;
-        const uint16_t bits = to_bits<T>(activate(args.activation, args.xielu, values[c]));
-        if (token < args.num_tokens) args.gated[operand_index(token, place, padded)] = bits;
+        args.gated[operand_index(token, place, padded)] = to_bits<T>(activated_value(args, token, row, values[c]));
       }
     }
   }

@@ -258,10 +258,9 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
     const QkvArgs& heads = args.heads;
     CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out &&
                   heads.parts == 1 && heads.bias == nullptr && heads.squares[0] == nullptr &&
-                  !heads.rotates_before_norm && heads.query_scales == nullptr &&
+                  !heads.rotates_before_norm && !heads.has_v_norm && heads.query_scales == nullptr &&
                   heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
-    CAPSTAN_CHECK(product.weights.rows ==
-                      int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim &&
+    CAPSTAN_CHECK(product.weights.rows == int64_t{heads.num_product_heads()} * heads.layout.head_dim &&
                   args.rows_done != nullptr);
     CAPSTAN_CHECK(heads.layout.block_size % 32 == 0 && heads.rotary_dim % 2 == 0 &&
                   heads.rotary_dim <= heads.layout.head_dim);

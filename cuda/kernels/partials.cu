@@ -21,7 +21,7 @@ __device__ __forceinline__ float sum_partials(const AddPartialsArgs& args, int64
 }
 // The new hidden state.
 __device__ __forceinline__ float add_sum(const AddPartialsArgs& args, float sum, const float* before) {
-  return args.replaces ? sum : fmaf(sum, args.scale, *before);
+  return args.replaces ? sum : args.factor * fmaf(sum, args.scale, *before);
 }
 
 __global__ void __launch_bounds__(kThreads) add_partials_kernel(AddPartialsArgs args) {

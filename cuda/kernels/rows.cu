@@ -11,12 +11,16 @@ namespace {
 constexpr int kThreads = kNormThreads;
 constexpr int kWarps = kNormWarps;
 
+// The id that a negative one refers to.
+__device__ __forceinline__ int32_t drawn_id(int32_t given, const int32_t* drawn_ids) {
+  return given >= 0 || given == kNoToken ? given : drawn_ids[-1 - given];
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   griddepcontrol_launch_dependents();
   const int64_t token = blockIdx.x;
-  const int32_t given = args.ids[token];
-  const int32_t id = given >= 0 || given == kNoToken ? given : args.drawn_ids[-1 - given];
+  const int32_t id = drawn_id(args.ids[token], args.drawn_ids);
   const int64_t row = int64_t{id} - args.vocab_begin;
   const bool is_mine = row >= 0 && row < args.table.rows;
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) {
@@ -40,6 +44,26 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
         to_bits<T>(normed(args, norm, from[k], k));
 }
 
+// One warp per (token, layer).
+template <class T>
+__global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputArgs args) {
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
+  if (item >= int64_t{args.num_tokens} * args.num_layers) return;
+  const int32_t id = drawn_id(args.ids[item / args.num_layers], args.drawn_ids);
+  const int64_t first_col = item % args.num_layers * args.size;
+  float* const row = args.inputs + item * args.size;
+  float square = 0;
+  for (int64_t k = lane_id(); k < args.size; k += kWarpSize) {
+    const float scaled = row[k] * args.projection_scale;
+    square = fmaf(scaled, scaled, square);
+  }
+  const float scale = args.projection_scale / sqrtf(warp_sum(square) / static_cast<float>(args.size) + args.eps);
+  for (int64_t k = lane_id(); k < args.size; k += kWarpSize) {
+    const float of_table = id == kNoToken ? 0.0f : weight_value<T>(args.table, id, first_col + k);
+    row[k] = fmaf(of_table, args.table_scale, row[k] * scale * args.norm[k]) * args.sum_scale;
+  }
+}
+
 // Grid: (blocks of ids, rows).
 __global__ void __launch_bounds__(kThreads) scale_logits_kernel(LogitsArgs args) {
   const int64_t id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -54,8 +78,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
-  const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim;
-  const int num_all = args.num_heads + 2 * num_kv_heads;
+  const int head_dim = args.layout.head_dim, num_all = args.num_product_heads();
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
   if (item >= int64_t{args.num_tokens} * num_all) return;
   const int64_t token = item / num_all;
@@ -93,6 +116,14 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
          dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
 }
 
+void launch_layer_inputs(const LayerInputArgs& args, cudaStream_t stream) {
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.num_layers > 0 && args.size > 0 && args.drawn_ids != nullptr);
+  CAPSTAN_CHECK(has_weights(args.table) && args.norm != nullptr && args.inputs != nullptr);
+  const int64_t items = int64_t{args.num_tokens} * args.num_layers;
+  launch(args.type == FloatType::kBf16 ? layer_inputs_kernel<Bf16> : layer_inputs_kernel<F16>,
+         dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads), 0, stream, args);
+}
+
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.split.parts * args.split.part_cols == args.hidden_size);
   launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>,
@@ -114,7 +145,7 @@ void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
                 args.rotary_dim <= args.layout.head_dim);
   CAPSTAN_CHECK(args.squares[0] == nullptr ||
                 (args.world_size >= 1 && args.world_size <= 8 && args.total_kv_heads > 0));
-  const int64_t items = int64_t{args.num_tokens} * (args.num_heads + 2 * args.layout.num_kv_heads);
+  const int64_t items = int64_t{args.num_tokens} * args.num_product_heads();
   launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>,
              dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
              sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);

@@ -81,6 +81,14 @@ __device__ __forceinline__ float scale_of_all_heads(const QkvArgs& args, int64_t
   return 1.0f / sqrtf(sum / static_cast<float>(total * args.layout.head_dim) + args.eps);
 }
 
+// 1 / RMS of a head.
+__device__ __forceinline__ float scale_of_head(const QkvArgs& args, const float* row) {
+  float square = 0;
+  for (int d = lane_id(); d < args.layout.head_dim; d += kWarpSize)
+    square = fmaf(row[d], row[d], square);
+  return 1.0f / sqrtf(warp_sum(square) / static_cast<float>(args.layout.head_dim) + args.eps);
+}
+
 // The norm of a head, in place. kIsOfAllHeads: the norm may be over all heads.
 template <bool kIsOfAllHeads>
 __device__ __forceinline__ void norm_head(const QkvArgs& args, int64_t token, int head, float* row) {
@@ -93,10 +101,7 @@ __device__ __forceinline__ void norm_head(const QkvArgs& args, int64_t token, in
     scale = scale_of_all_heads(args, token, is_q);
     norm += (is_q ? head : head - args.num_heads) * head_dim;
   } else {
-    float square = 0;
-    for (int d = lane; d < head_dim; d += kWarpSize)
-      square = fmaf(row[d], row[d], square);
-    scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
+    scale = scale_of_head(args, row);
   }
   for (int d = lane; d < head_dim; d += kWarpSize)
     row[d] = row[d] * scale * norm[d];
@@ -115,8 +120,8 @@ __device__ __forceinline__ void rotate_head(const QkvArgs& args, int64_t token, 
 }
 
 // One warp finishes a head of q, k or v, whose values are in `row` (head_dim floats of shared memory): QK norm and RoPE
-// in place, then the store to q or to the cache. kHasAll: also norms over all heads or after RoPE, and query_scales.
-// The registers of launch_gemv do not suffice for them.
+// in place, then the store to q or to the cache. kHasAll: also norms over all heads, of v or after RoPE, and
+// query_scales. The registers of launch_gemv do not suffice for them.
 template <class T, bool kHasAll>
 __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, int head, float* row) {
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();
@@ -126,6 +131,11 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
     if (rotates_first) rotate_head(args, token, row);
     norm_head<kHasAll>(args, token, head, row);
     if (!rotates_first) rotate_head(args, token, row);
+  } else if (kHasAll && args.has_v_norm) {
+    const float scale = scale_of_head(args, row);
+    for (int d = lane; d < head_dim; d += kWarpSize)
+      row[d] *= scale;
+    __syncwarp();
   }
 
   if (is_q) {

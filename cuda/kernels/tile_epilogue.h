@@ -69,6 +69,7 @@ struct TileEpilogue {
 #pragma unroll 1
     for (int64_t first = tile * features_of_tile(); first < end; first += kTileRows / 2) {
       activate_rows(acc);
+      if (args.factors != nullptr) multiply_rows(acc, first + lane / 4);
       is_whole ? store_features(acc, first) : store_features_edge(acc, first);
 #pragma unroll
       for (int i = 0; i < kTokens / 2; i += 4)
@@ -102,6 +103,13 @@ struct TileEpilogue {
       case Activation::kIdentity:
         return each([](float x, float up) { return x * up; });
     }
+  }
+
+  __device__ __forceinline__ void multiply_rows(float (&acc)[kTokens / 2], int64_t row) const {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; i += i % 4 == 0 ? 1 : 3)
+      if (row < args.weights.rows && token_at(i) < args.num_tokens)
+        acc[i] *= args.factors[token_at(i) * args.factor_stride + row];
   }
 
   // ---- full tiles

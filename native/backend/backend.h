@@ -339,11 +339,9 @@ struct BackendInfo {
   bool has_int8_cache = false;         // accepts kInt8 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
   bool keeps_fp8_weights = false;      // with WeightFormat::kFile; otherwise tensors in FP8 are decoded
-  // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
-  bool has_kv_groups = false;
-  bool has_adapters = false;   // accepts steps with adapters
-  bool has_mtp = false;        // accepts models with an MTP head
-  bool has_kv_copies = false;  // has read_kv_block and write_kv_block
+  bool has_adapters = false;           // accepts steps with adapters
+  bool has_mtp = false;                // accepts models with an MTP head
+  bool has_kv_copies = false;          // has read_kv_block and write_kv_block
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;

@@ -62,8 +62,9 @@ struct DeviceLayer {
   int kv_layer = 0;  // place of its keys and values among the layers of the group
   int rope = 0;      // index into rope_tables; -1 = no rotation
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all. Not causal: on each side
-  bool reads_kv = false;  // an earlier layer stores the keys and values at its place
-  int first_key = 0;      // positions before it have no keys
+  bool reads_kv = false;          // an earlier layer stores the keys and values at its place
+  int first_key = 0;              // positions before it have no keys
+  int64_t intermediate_size = 0;  // of its MLP, on this rank; 0 = as DeviceModel says
 };
 
 // Rotary position encoding of some layers.
@@ -126,7 +127,7 @@ struct Moe {
 // The sizes of this rank's share of the model.
 struct DeviceModel {
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;  // of this rank
+  int64_t intermediate_size = 0;  // of this rank, the largest of all layers
   int num_heads = 0;              // of this rank
   int head_begin = 0;             // the first of them
   int total_heads = 0;            // of the whole model
@@ -175,6 +176,9 @@ struct DeviceModel {
   bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   int window(int index) const { return layer(index).window; }
+  int64_t intermediate_size_of(const DeviceLayer& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
   KvShape kv_shape(int kv_group) const {
     const KvShape& shape = kv_groups[static_cast<size_t>(kv_group)].shape;
     return shape.head_dim > 0 ? shape : KvShape{num_kv_heads, total_kv_heads, head_dim};

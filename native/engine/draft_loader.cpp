@@ -49,9 +49,7 @@ void DraftLoader::check_model() {
 }
 
 DeviceModel DraftLoader::device_model(int max_model_len) const {
-  DeviceModel model = make_device_model(draft_.spec, plan_, target_.vocabulary->num_ids(), max_model_len);
-  if (!backend_info_.has_kv_groups) merge_kv_groups(model);
-  return model;
+  return make_device_model(draft_.spec, plan_, target_.vocabulary->num_ids(), max_model_len);
 }
 
 void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens, int64_t target_weight_bytes) {

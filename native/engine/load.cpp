@@ -148,9 +148,7 @@ class EngineLoader {
 
  private:
   DeviceModel device_model(size_t rank, int max_model_len) const {
-    DeviceModel model = make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
-    if (!backend_info_.has_kv_groups) merge_kv_groups(model);
-    return model;
+    return make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
   }
   void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }

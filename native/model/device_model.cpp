@@ -81,8 +81,10 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.per_layer_begin = plan.per_layer_begin;
   model.per_layer_end = plan.per_layer_begin + plan.per_layer_size;
   model.has_layer_scales = spec.has_layer_scales;
-  for (const LayerSpec& layer : spec.layers)
+  for (const LayerSpec& layer : spec.layers) {
     model.layers.push_back(make_device_layer(model, spec, plan, layer));
+    model.layers.back().intermediate_size = spec.intermediate_size_of(layer) / plan.world_size;
+  }
   model.has_mtp = spec.has_mtp;
   // The keys of a token lie at its place, and the first token has no hidden state before it.
   if (spec.has_mtp) model.layers.back().first_key = 1;
@@ -90,19 +92,6 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
     model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;
   return model;
-}
-
-void merge_kv_groups(DeviceModel& model) {
-  if (std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }) ||
-      std::ranges::any_of(model.layers, &DeviceLayer::reads_kv))
-    return;
-  int num_layers = 0;
-  for (DeviceLayer& layer : model.layers) {
-    if (layer.mixer != Mixer::kAttention) continue;
-    layer.kv_group = 0;
-    layer.kv_layer = num_layers++;
-  }
-  if (num_layers > 0) model.kv_groups = {{0, num_layers}};
 }
 
 void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables) {

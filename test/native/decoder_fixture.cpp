@@ -192,7 +192,6 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   limits.max_num_seqs = static_cast<int>(num_seqs * longest);
   limits.max_num_tokens = static_cast<int>(num_seqs * longest);
   limits.block_size = options.block_size;
-  if (!backend->info().has_kv_groups) merge_kv_groups(model);
   const size_t num_groups = model.kv_groups.size();
   limits.num_blocks.assign(num_groups, blocks_per_seq * num_seqs + 1);
   limits.kv_cache_dtype = options.kv_cache_dtype;

@@ -119,9 +119,6 @@ TEST(cuda_refuses_what_it_lacks_of_mixtures) {
   model.hidden_size = kHidden, model.head_dim = 32, model.vocab_size = 100;
   model.moe.num_experts = kExperts, model.moe.top_k = kTopK;
   EXPECT_EQ(cuda_refusal(model), "");
-  model.moe.has_separate_norms = true;
-  EXPECT_EQ(cuda_refusal(model), "CUDA: norms of experts are not supported yet: run this model with device cpu");
-  model.moe.has_separate_norms = false;
   model.hidden_size = 1 << 20;
   EXPECT(cuda_refusal(model).starts_with(
       "CUDA: router: expected a hidden size and twice the experts to be at most 25344"));

@@ -374,6 +374,9 @@ TEST(cuda_refuses_what_it_lacks_of_norms) {
   };
   EXPECT_EQ(refusal([](DeviceModel& model) { model.norms.is_of_sum = true; }), refused("norms of sums"));
   EXPECT_EQ(refusal([](DeviceModel& model) { model.norm_kind = NormKind::kLayer; }), "");
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = true; }),
+            refused("scales of layers without norms of their results"));
+  EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = model.norms.mlp_out = true; }), "");
   EXPECT_EQ(refusal([](DeviceModel& model) {
               model.norm_kind = NormKind::kLayer;
               model.norms.mlp_out = true;

@@ -285,12 +285,6 @@ TEST(cuda_rejects_unsupported_models_before_loading) {
   const TinyModel wide(shape, DType::kBf16);
   EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"),
             "CUDA: head size: expected at most 256, got 288: run this model with device cpu");
-  LoadRequest normed = cuda_request(model);
-  normed.spec.has_v_norm = true;
-  EXPECT_EQ(
-      load_failure(normed, "unsupported_model"),
-      "CUDA: norms of values, shared keys and values, and heads that differ between layers are not supported yet: "
-      "run this model with device cpu");
   shape = splittable_shape();
   shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
   const TinyModel wordy(shape, DType::kBf16);

@@ -90,6 +90,7 @@ struct Serving {
 Serving serving(int num_heads, int num_kv_heads, int max_num_tokens, int max_num_seqs, int max_model_len) {
   Serving of;
   of.model.num_heads = num_heads, of.model.num_kv_heads = num_kv_heads, of.model.max_model_len = max_model_len;
+  of.model.kv_groups = {{0, 1}};
   of.limits.max_num_tokens = max_num_tokens, of.limits.max_num_seqs = max_num_seqs, of.limits.block_size = 64;
   return of;
 }
@@ -131,9 +132,10 @@ TEST(cuda_decode_plans_are_few_and_fit) {
             rows_of_plans.insert(plan.rows);
             // `place` throws if the arrays are too small. The chunks of attention must fit in the scratch memory.
             const DeviceStep placed = arrays.place(decodes.step, plan);
-            if (placed.num_chunks > 1)
-              EXPECT(int64_t{placed.num_tiles} * kv_heads * placed.num_chunks <= max_attention_splits(model, limits));
-            EXPECT(placed.num_chunks == 1 || placed.num_chunks * kChunk >= length);
+            const int num_tiles = placed.kv_groups[0].num_tiles, num_chunks = placed.kv_groups[0].num_chunks;
+            if (num_chunks > 1)
+              EXPECT(int64_t{num_tiles} * kv_heads * num_chunks <= max_attention_splits(model, 0, limits));
+            EXPECT(num_chunks == 1 || num_chunks * kChunk >= length);
             EXPECT(placed.max_blocks_per_seq * limits.block_size >= length && placed.num_tokens == plan.rows);
           }
         EXPECT(rows_of_plans.size() <= size_t{3 + 8 + 6});
@@ -154,7 +156,7 @@ TEST(cuda_attention_splits_of_prompts_fit) {
           plan_attention(begins, lens, heads / kv_heads, kv_heads, {}, plan);
           const int tiles = static_cast<int>(plan.tiles.size()),
                     k_splits = attention_splits(tiles, kv_heads, (plan.longest + kChunk - 1) / kChunk);
-          if (k_splits > 1) EXPECT(int64_t{tiles} * kv_heads * k_splits <= max_attention_splits(model, limits));
+          if (k_splits > 1) EXPECT(int64_t{tiles} * kv_heads * k_splits <= max_attention_splits(model, 0, limits));
         }
     }
 }

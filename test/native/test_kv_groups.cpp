@@ -346,21 +346,5 @@ TEST(memory_of_one_window_needs_no_more_than_it) {
   EXPECT(plan_memory(request).num_blocks == (std::vector<int>{5000}));
 }
 
-// A device with one block table per sequence stores keys and values of attention layers only.
-TEST(kv_groups_merge_without_the_recurrent_layers) {
-  DeviceModel model;
-  model.layers = {{Mixer::kDeltaNet, -1, -1, -1, 0}, {Mixer::kAttention, 0, 0, 0, 8}, {Mixer::kAttention, 1, 0, 0, 0}};
-  model.kv_groups = {{8, 1}, {0, 1}};
-  merge_kv_groups(model);
-  EXPECT_EQ(model.kv_groups.size(), size_t{1});
-  EXPECT(model.kv_groups[0].num_layers == 2 && model.kv_groups[0].window == 0);
-  EXPECT(model.layer(0).kv_group == -1 && model.layer(1).kv_layer == 0 && model.layer(2).kv_layer == 1);
-  EXPECT(model.layer(2).kv_group == 0);
-  DeviceModel recurrent;
-  recurrent.layers = {{Mixer::kMamba2, -1, -1, -1, 0}};
-  merge_kv_groups(recurrent);
-  EXPECT(recurrent.kv_groups.empty());
-}
-
 }  // namespace
 }  // namespace capstan

@@ -26,6 +26,20 @@ static bool is_mixture(const TinyShape& shape, int layer) {
   return shape.num_experts > 0 && layer > 0;
 }
 
+constexpr int64_t kLayerInputSize = 32;  // of is_gemma4
+
+static LayerSpec layer_spec(const TinyShape& shape, int layer) {
+  LayerSpec spec;
+  spec.is_moe = is_mixture(shape, layer);
+  if (layer == 0) spec.mixer = shape.first_mixer;
+  if (layer == shape.num_layers - 1) spec.window = shape.sliding_window, spec.rope = shape.last_rope;
+  if (!shape.is_gemma4) return spec;
+  spec.window = layer % 2 == 0 ? shape.sliding_window : 0;
+  if (layer % 2 == 1) spec.head_dim = 2 * shape.head_dim, spec.num_kv_heads = 1;
+  if (layer >= 2) spec.kv_source = layer - 2, spec.intermediate_size = 2 * shape.intermediate_size;
+  return spec;
+}
+
 static RecurrentShape recurrent_shape(const TinyShape& model) {
   RecurrentShape shape;
   if (model.first_mixer == Mixer::kShortConv) {
@@ -45,8 +59,6 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   char path[] = "/tmp/capstan-model-XXXXXX";
   fd_ = ::mkstemp(path);
   path_ = path;
-  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim,
-                kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
   add("embed_tokens.weight", shape.vocab_size, shape.hidden_size, 0.5f);
   add("norm.weight", 0, shape.hidden_size, 0.2f, 1);
   if (!shape.is_tied)
@@ -59,9 +71,22 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   }
   const int num_layers = shape.num_layers + (shape.has_mtp ? 1 : 0);
   request_.spec.hidden_size = shape.hidden_size;
+  request_.spec.head_dim = shape.head_dim, request_.spec.num_kv_heads = shape.num_kv_heads;
+  request_.spec.intermediate_size = shape.intermediate_size;
+  if (shape.is_gemma4) {
+    const int64_t width = shape.num_layers * kLayerInputSize;
+    add("per_layer_table.weight", shape.vocab_size, width, 0.3f);
+    add("per_layer_projection.weight", width, shape.hidden_size, 1);
+    add("per_layer_norm.weight", 0, kLayerInputSize, 0.2f, 1);
+  }
   if (shape.first_mixer != Mixer::kAttention) request_.spec.recurrent = recurrent_shape(shape);
   for (int layer = 0; layer < num_layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
+    const LayerSpec& spec = request_.spec.layers.emplace_back(layer_spec(shape, layer));
+    const bool has_keys = spec.kv_source < 0;
+    const int head_dim = request_.spec.head_dim_of(spec);
+    const int64_t q_size = int64_t{shape.num_heads} * head_dim,
+                  kv_size = int64_t{request_.spec.num_kv_heads_of(spec)} * head_dim;
     const auto linear = [&](const std::string& name, int64_t rows, int64_t cols, bool has_bias) {
       add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
       if (has_bias) add(prefix + name + ".bias", 0, rows, 0.3f);
@@ -78,8 +103,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       add_mixer(prefix, shape.first_mixer);
     } else {
       linear("q_proj", (shape.has_output_gate ? 2 : 1) * q_size, shape.hidden_size, shape.has_bias);
-      linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
-      linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
+      if (has_keys) linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
+      if (has_keys) linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
       linear("o_proj", shape.hidden_size, q_size, false);
       if (shape.has_sinks) add(prefix + "sinks", 0, shape.num_heads, 1);
     }
@@ -93,26 +118,31 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       for (int expert = 0; expert < shape.num_experts; ++expert)
         mlp("experts." + std::to_string(expert) + ".", shape.expert_size, shape.has_bias);
       if (shape.shared_expert_size > 0) {
-        linear("shared_gate", 1, shape.hidden_size, false);
+        if (!shape.is_gemma4) linear("shared_gate", 1, shape.hidden_size, false);
         mlp("shared_expert.", shape.shared_expert_size, shape.has_bias);
       }
     } else {
-      mlp("", shape.intermediate_size, !shape.has_gated_mlp);
+      mlp("", request_.spec.intermediate_size_of(spec), !shape.has_gated_mlp);
+    }
+    for (const char* part : {"router_norm", "expert_norm", "expert_out_norm", "shared_out_norm"})
+      norm(part, shape.is_gemma4 && spec.is_moe);
+    if (shape.is_gemma4) {
+      linear("per_layer_gate", kLayerInputSize, shape.hidden_size, false);
+      linear("per_layer_projection", shape.hidden_size, kLayerInputSize, false);
+      norm("per_layer_norm", true);
+      add(prefix + "layer_scale", 0, 1, 0.1f, 0.7f);
     }
     if (shape.activation == Activation::kXielu)
       for (const char* value : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta"})
         add(prefix + value, 0, 1, 0.3f, 0.5f);
     if (shape.has_qk_norm && (layer > 0 || shape.first_mixer == Mixer::kAttention)) {
-      add(prefix + "q_norm.weight", 0, shape.has_norm_of_all_heads ? q_size : shape.head_dim, 0.2f, 1);
-      add(prefix + "k_norm.weight", 0, shape.has_norm_of_all_heads ? kv_size : shape.head_dim, 0.2f, 1);
+      add(prefix + "q_norm.weight", 0, shape.has_norm_of_all_heads ? q_size : head_dim, 0.2f, 1);
+      if (has_keys) add(prefix + "k_norm.weight", 0, shape.has_norm_of_all_heads ? kv_size : head_dim, 0.2f, 1);
     }
   }
   ModelSpec& spec = request_.spec;
   spec.vocab_size = shape.vocab_size;
-  spec.intermediate_size = shape.intermediate_size;
   spec.num_heads = shape.num_heads;
-  spec.num_kv_heads = shape.num_kv_heads;
-  spec.head_dim = shape.head_dim;
   spec.tie_word_embeddings = shape.is_tied;
   if (shape.has_qk_norm) spec.qk_norm = shape.has_norm_of_all_heads ? QkNorm::kAllHeads : QkNorm::kHead;
   spec.rotates_before_qk_norm = shape.rotates_before_qk_norm;
@@ -123,12 +153,10 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.logit_scale = shape.logit_scale, spec.logit_soft_cap = shape.logit_soft_cap;
   spec.attention_soft_cap = shape.attention_soft_cap;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  spec.layers.resize(static_cast<size_t>(num_layers));
-  spec.layers[0].mixer = shape.first_mixer;
   spec.has_output_gate = shape.has_output_gate;
-  spec.layers[static_cast<size_t>(shape.num_layers) - 1].window = shape.sliding_window;
-  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
-    spec.layers[layer].is_moe = is_mixture(shape, static_cast<int>(layer));
+  spec.has_v_norm = spec.has_layer_scales = shape.is_gemma4;
+  spec.per_layer_input_size = shape.is_gemma4 ? kLayerInputSize : 0;
+  spec.moe.has_separate_norms = shape.is_gemma4 && shape.num_experts > 0;
   spec.moe.num_experts = shape.num_experts;
   spec.moe.top_k = shape.top_k;
   spec.moe.intermediate_size = shape.num_experts > 0 ? shape.expert_size : 0;
@@ -138,7 +166,6 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   rope.rotary_dim = shape.head_dim;
   rope.original_max_positions = spec.max_position_embeddings = 400;
   rope.query_scale_growth = shape.query_scale_growth;
-  spec.layers[static_cast<size_t>(shape.num_layers) - 1].rope = shape.last_rope;
   if (shape.last_rope > 0) {
     RopeSpec other = rope;
     other.theta = 100, other.rotary_dim = shape.head_dim / 2;

@@ -30,6 +30,10 @@ struct TinyShape {
   bool has_output_gate = false;
   // Of the last layer: -1 = no rotation, 1 = another one than that of the other layers.
   int last_rope = 0;
+  // Four layers. The second and the fourth have heads of twice the size, one KV head and no window. The last two read
+  // the keys and values of the first two, and their MLPs are twice as wide. All have norms of heads of q, k and v, an
+  // input of 32 values and a scale, and mixtures have norms of their parts.
+  bool is_gemma4 = false;
   // As in ModelSpec.
   LayerNorms norms = {};
   NormKind norm_kind = NormKind::kRms;

@@ -45,23 +45,12 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
 }
 
 /** What a model must have of the plain decoder to run on CUDA, as `unsupported_feature` of the backend says. */
-const PLAIN = [
-  'hasVNorm',
-  'hasFinalNorm',
-  'isCausal',
-  'defaultLength',
-  'perLayerInputSize',
-  'hasLayerScales',
-  'hasMtp',
-] as const;
+const PLAIN = ['hasFinalNorm', 'isCausal', 'defaultLength', 'hasMtp'] as const;
 
 function runsOnCuda(spec: NativeLoad['spec']): boolean {
   const isPlain = PLAIN.every((key) => isDeepStrictEqual(spec[key], PLAIN_DECODER[key]));
   const hasRopes = spec.ropes.every(({ type }) => type !== 'longrope');
-  const isAlike = spec.layers.every(
-    ({ headDim, numKvHeads, kvSource }) => (headDim ?? numKvHeads ?? kvSource) === undefined,
-  );
-  return isPlain && hasRopes && isAlike && spec.moe?.hasSeparateNorms !== true;
+  return isPlain && hasRopes;
 }
 
 /** Returns undefined for a model that CUDA does not run. */
@@ -89,17 +78,18 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
       ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${spec.qkNorm}` +
       ` ${Number(spec.hasOutputGate)} ${spec.normOffset}`,
     `norms ${['input', 'attentionOut', 'mlp', 'mlpOut'].map((norm) => Number(spec.norms[norm as 'input'])).join(' ')} ${spec.normKind}` +
-      ` ${Number(spec.isParallel)} ${Number(spec.hasGatedMlp)} ${Number(spec.rotatesBeforeQkNorm)}`,
+      ` ${Number(spec.isParallel)} ${Number(spec.hasGatedMlp)} ${Number(spec.rotatesBeforeQkNorm)} ${Number(spec.hasVNorm)}`,
     `scales ${spec.embeddingScale} ${spec.residualScale} ${spec.logitScale} ${spec.logitSoftCap} ${spec.attentionSoftCap} ${Number(spec.hasSinks)}`,
+    `per_layer ${spec.perLayerInputSize} ${Number(spec.hasLayerScales)}`,
     `moe ${moe.numExperts} ${moe.topK} ${moe.numGroups ?? 1} ${moe.topGroups ?? 1} ${moe.intermediateSize} ${moe.sharedIntermediateSize} ${moe.score}` +
-      ` ${Number(moe.normalizesWeights)} ${moe.weightScale} ${moe.logitScale}`,
-    `layers ${spec.layers.map(({ mixer, window, rope, isMoe, lacksInputNorm = false }) => `${mixer} ${window} ${rope} ${Number(isMoe)} ${Number(lacksInputNorm)}`).join(' ')}`,
+      ` ${Number(moe.normalizesWeights)} ${moe.weightScale} ${moe.logitScale} ${Number(moe.hasSeparateNorms)}`,
+    `layers ${spec.layers.map(({ mixer, window, rope, isMoe, lacksInputNorm = false, headDim = 0, numKvHeads = 0, intermediateSize = 0, kvSource = -1 }) => `${mixer} ${window} ${rope} ${Number(isMoe)} ${Number(lacksInputNorm)} ${headDim} ${numKvHeads} ${intermediateSize} ${kvSource}`).join(' ')}`,
     `recurrent ${recurrent.numHeads} ${recurrent.numGroups} ${recurrent.headDim} ${recurrent.stateSize} ${recurrent.convTaps} ${recurrent.convChannels}`,
     `ropes ${spec.ropes.length}`,
     ...spec.ropes.map(
       (rope) =>
         `${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
-        ` ${Number(rope.truncate)} ${rope.attentionFactor} ${rope.queryScaleGrowth}`,
+        ` ${Number(rope.truncate)} ${rope.attentionFactor} ${rope.queryScaleGrowth} ${list(rope.frequencyDivisors ?? [])}`,
     ),
     `prompts ${golden.prompts.length}`,
     ...golden.prompts.map((prompt) =>

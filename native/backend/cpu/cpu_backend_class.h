@@ -70,7 +70,6 @@ class CpuBackend final : public Backend {
     info_.block_size_multiple = kSlotGroup;
     info_.has_quantized_weights = true;
     info_.has_int8_cache = true;
-    info_.has_kv_groups = true;
     info_.has_adapters = true;
     info_.has_mtp = true;
     info_.has_kv_copies = true;

@@ -258,7 +258,7 @@ TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
 
 // What families add to the decoder of Llama. The names are those of families that have it.
 std::vector<std::pair<const char*, TinyShape>> family_models() {
-  TinyShape granite, gemma2, olmo2, cohere, gpt_oss, hunyuan, starcoder2, apertus;
+  TinyShape granite, gemma2, olmo2, cohere, gpt_oss, hunyuan, starcoder2, apertus, gemma4;
   granite.embedding_scale = 3, granite.residual_scale = 0.4, granite.logit_scale = 0.3;
   gemma2.norms.attention_out = gemma2.norms.mlp_out = true;
   gemma2.embedding_scale = 8, gemma2.attention_soft_cap = 2, gemma2.logit_soft_cap = 3;
@@ -275,9 +275,15 @@ std::vector<std::pair<const char*, TinyShape>> family_models() {
   starcoder2.norm_kind = NormKind::kLayer, starcoder2.has_gated_mlp = false, starcoder2.sliding_window = 40;
   starcoder2.activation = Activation::kGeluTanh;
   apertus.has_gated_mlp = false, apertus.activation = Activation::kXielu, apertus.has_qk_norm = true;
+  gemma4.is_gemma4 = gemma4.has_qk_norm = true, gemma4.has_bias = false;
+  gemma4.num_layers = 4, gemma4.sliding_window = 40, gemma4.activation = Activation::kGeluTanh;
+  gemma4.norms.attention_out = gemma4.norms.mlp_out = true;
+  TinyShape gemma4_moe = gemma4;
+  gemma4_moe.num_experts = gemma4_moe.top_k = 3, gemma4_moe.shared_expert_size = 96;
   std::vector<std::pair<const char*, TinyShape>> all = {
-      {"granite", granite}, {"gemma2", gemma2},   {"olmo2", olmo2},     {"flex_olmo", flex_olmo},  {"cohere", cohere},
-      {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan}, {"apertus", apertus}, {"starcoder2", starcoder2}};
+      {"granite", granite},       {"gemma2", gemma2},   {"olmo2", olmo2},          {"flex_olmo", flex_olmo},
+      {"cohere", cohere},         {"gpt_oss", gpt_oss}, {"hunyuan", hunyuan},      {"apertus", apertus},
+      {"starcoder2", starcoder2}, {"gemma4", gemma4},   {"gemma4_moe", gemma4_moe}};
   for (auto& [name, shape] : all)
     shape.intermediate_size = 256;
   return all;

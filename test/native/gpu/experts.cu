@@ -368,8 +368,11 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
   std::vector<DeviceMatrix> downs(2);
   downs[0].bias = on_bias.get();
   const OnDevice<DeviceMatrix> on_downs(downs);
+  const std::vector<float> expert_norm = noise(6, kSize, 1), shared_norm = noise(7, kSize, 1);
+  const OnDevice<float> on_expert_norm(expert_norm), on_shared_norm(shared_norm);
+  enum class Shared : uint8_t { kNone, kWeighted, kNormed };
   for (const int world_size : {1, 2, 4, 8})
-    for (const bool has_shared : {false, true})
+    for (const Shared shared : {Shared::kNone, Shared::kWeighted, Shared::kNormed})
       for (const bool replaces : {false, true}) {
         std::vector<std::vector<float>> results;
         std::vector<OnDevice<float>> on_results;
@@ -393,34 +396,48 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
         args.num_tokens = kTokens;
         args.top_k = kTopK;
         args.hidden_size = kSize;
-        if (has_shared) {
+        if (shared != Shared::kNone) {
           args.shared_row = kRows;
-          args.shared_weights = on_shared.get();
           args.shared_bias = on_shared_bias.get();
         }
+        if (shared == Shared::kWeighted) args.shared_weights = on_shared.get();
+        if (shared == Shared::kNormed)
+          args.expert_norm = on_expert_norm.get(), args.shared_norm = on_shared_norm.get(), args.eps = 1e-3f;
         launch_expert_sum(args, stream());
         const std::vector<float> got = hidden.read();
-        for (size_t token = 0; token < kTokens; ++token)
-          for (size_t k = 0; k < kSize; ++k) {
+        for (size_t token = 0; token < kTokens; ++token) {
+          const bool is_mine = !replaces || token == 1;
+          std::vector<double> of_experts(kSize), of_shared(kSize);
+          double expert_square = 1e-3, shared_square = 1e-3;  // with eps
+          for (size_t k = 0; is_mine && k < kSize; ++k) {
             const auto result = [&](size_t row) {
               double sum = 0;
               for (const auto& of_rank : results)
                 sum += of_rank[row * kSize + k];
               return sum;
             };
-            double wanted = 0;
-            const bool is_mine = !replaces || token == 1;
-            for (size_t slot = 0; is_mine && slot < kTopK; ++slot) {
+            for (size_t slot = 0; slot < kTopK; ++slot) {
               const size_t pair = token * kTopK + slot;
               if (rows[pair] < 0) continue;
-              wanted += weights[pair] * (result(static_cast<size_t>(rows[pair])) + (chosen[pair] == 0 ? bias[k] : 0));
+              of_experts[k] +=
+                  weights[pair] * (result(static_cast<size_t>(rows[pair])) + (chosen[pair] == 0 ? bias[k] : 0));
             }
-            if (is_mine && has_shared) wanted += shared_weights[token] * (result(kRows + token) + shared_bias[k]);
+            if (shared != Shared::kNone) of_shared[k] = result(kRows + token) + shared_bias[k];
+            if (shared == Shared::kWeighted) of_shared[k] *= shared_weights[token];
+            expert_square += of_experts[k] * of_experts[k] / kSize;
+            shared_square += of_shared[k] * of_shared[k] / kSize;
+          }
+          for (size_t k = 0; k < kSize; ++k) {
+            if (shared == Shared::kNormed)
+              of_experts[k] *= expert_norm[k] / std::sqrt(expert_square),
+                  of_shared[k] *= shared_norm[k] / std::sqrt(shared_square);
+            double wanted = of_experts[k] + of_shared[k];
             if (!replaces) wanted = before[token * kSize + k] + wanted * static_cast<double>(kResidualScale);
             expect_close(got[token * kSize + k], wanted, 1e-5, "sum", static_cast<int64_t>(token),
                          static_cast<int64_t>(k));
-            if (!is_mine) EXPECT_EQ(float_bits(got[token * kSize + k]), 0u);
+            if (!is_mine) EXPECT_EQ(got[token * kSize + k], 0.0f);
           }
+        }
       }
 }
 

@@ -62,6 +62,8 @@ RopeSpec read_rope(std::istream& in) {
   in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
       rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor >>
       rope.query_scale_growth;
+  for (const std::string& divisor : read_list<std::string>(in))
+    rope.frequency_divisors.push_back(std::stof(divisor));  // unlike >>, reads Infinity
   rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault},
                                       {"linear", RopeType::kLinear},
                                       {"dynamic", RopeType::kDynamic},
@@ -105,19 +107,23 @@ void read_request(std::istream& in, LoadRequest& request) {
   expect_word(in, "norms");
   in >> spec.norms.input >> spec.norms.attention_out >> spec.norms.mlp >> spec.norms.mlp_out >> word;
   spec.norm_kind = one_of<NormKind>(word, {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
-  in >> spec.is_parallel >> spec.has_gated_mlp >> spec.rotates_before_qk_norm;
+  in >> spec.is_parallel >> spec.has_gated_mlp >> spec.rotates_before_qk_norm >> spec.has_v_norm;
   expect_word(in, "scales");
   in >> spec.embedding_scale >> spec.residual_scale >> spec.logit_scale >> spec.logit_soft_cap >>
       spec.attention_soft_cap >> spec.has_sinks;
+  expect_word(in, "per_layer");
+  in >> spec.per_layer_input_size >> spec.has_layer_scales;
   expect_word(in, "moe");
   Moe& moe = spec.moe;
   in >> moe.num_experts >> moe.top_k >> moe.num_groups >> moe.top_groups >> moe.intermediate_size >>
-      moe.shared_intermediate_size >> word >> moe.normalizes_weights >> moe.weight_scale >> moe.logit_scale;
+      moe.shared_intermediate_size >> word >> moe.normalizes_weights >> moe.weight_scale >> moe.logit_scale >>
+      moe.has_separate_norms;
   moe.score = one_of<RouterScore>(word, {{"softmax", RouterScore::kSoftmax}, {"sigmoid", RouterScore::kSigmoid}});
   expect_word(in, "layers");
   for (int i = 0; i < num_layers; ++i) {
     LayerSpec& layer = spec.layers.emplace_back();
-    in >> word >> layer.window >> layer.rope >> layer.is_moe >> layer.lacks_input_norm;
+    in >> word >> layer.window >> layer.rope >> layer.is_moe >> layer.lacks_input_norm >> layer.head_dim >>
+        layer.num_kv_heads >> layer.intermediate_size >> layer.kv_source;
     layer.mixer = one_of<Mixer>(word, {{"attention", Mixer::kAttention},
                                        {"delta_net", Mixer::kDeltaNet},
                                        {"short_conv", Mixer::kShortConv},

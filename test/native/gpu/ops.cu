@@ -199,6 +199,12 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   args.activation = shape.tokens % 2 == 0 ? Activation::kClampedSwish : Activation::kGeluTanh;
   if (output == GemmOutput::kActivated) args.activation = activation;
   args.xielu = kXielu;
+  // Some products have factors.
+  const int64_t factor_stride = shape.rows + 5;
+  const std::vector<float> factors = noise(5, shape.tokens * factor_stride, 1);
+  const OnDevice<float> device_factors(factors);
+  const bool has_factors = has_bias && output == GemmOutput::kActivated;
+  if (has_factors) args.factors = device_factors.get(), args.factor_stride = factor_stride;
   if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   GemvArgs gemv;
   gemv.product = args;
@@ -231,8 +237,9 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
         is_written[static_cast<size_t>(place)] = true;
         double size;
         const double value = dot(row, token, size);
-        const double wanted = is_gated ? gated_in_doubles(args.activation, value, dot(row + 8, token, size))
-                                       : activated(args.activation, value);
+        double wanted = is_gated ? gated_in_doubles(args.activation, value, dot(row + 8, token, size))
+                                 : activated(args.activation, value);
+        if (has_factors) wanted *= factors[static_cast<size_t>(token * factor_stride + row)];
         expect_close(value_of(type, bits_at(place)), wanted, rounding_of(type) * (std::abs(wanted) + 0.01),
                      what + ", activated", token, feature);
       }
@@ -292,9 +299,11 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
   const std::string what = "gemv " + std::to_string(head_rows) + " x " + std::to_string(hidden_size) + ", " +
                            std::to_string(tokens) + " tokens, " + std::to_string(max_blocks) + " blocks";
 
-  const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output) {
-    const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3,
-                  features = output == GemmOutput::kGated ? gated_rows / 2 : head_rows;
+  const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output, bool has_kv) {
+    const int64_t product_rows = output == GemmOutput::kGated ? gated_rows
+                                 : has_kv                     ? head_rows
+                                                              : int64_t{shape.num_heads} * shape.head_dim,
+                  stride = product_rows + 3, features = output == GemmOutput::kGated ? gated_rows / 2 : product_rows;
     const DepthSplit gated_split = split_depth(features, features, row_parallel_parts(features));
     const std::vector<uint16_t> given =
         packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split);
@@ -327,6 +336,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.heads.qkv_stride = stride;
     args.heads.num_tokens = tokens;
     args.heads.num_heads = shape.num_heads;
+    args.heads.has_kv = has_kv;
     args.heads.q_norm = shape.head_dim % 3 == 0 ? device_q_norm.get() : nullptr;
     args.heads.k_norm = shape.head_dim % 3 == 0 ? device_k_norm.get() : nullptr;
     args.heads.eps = 1e-6f;
@@ -360,10 +370,10 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
           bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
     return bits;
   };
-  const auto expect_same = [&](bool is_normed, bool has_heads, GemmOutput output) {
-    if (run(true, is_normed, has_heads, output) != run(false, is_normed, has_heads, output))
+  const auto expect_same = [&](bool is_normed, bool has_heads, GemmOutput output, bool has_kv = true) {
+    if (run(true, is_normed, has_heads, output, has_kv) != run(false, is_normed, has_heads, output, has_kv))
       fail(__FILE__, __LINE__,
-           what + (is_normed ? ", normed" : "") + (has_heads ? ", heads" : "") + ", output " +
+           what + (is_normed ? ", normed" : "") + (has_heads ? ", heads" : "") + (has_kv ? "" : " of q") + ", output " +
                std::to_string(static_cast<int>(output)));
   };
   expect_same(false, false, GemmOutput::kResidual);
@@ -372,7 +382,8 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
   expect_same(true, false, GemmOutput::kStore);
   expect_same(true, false, GemmOutput::kGated);
   expect_same(true, false, GemmOutput::kActivated);
-  expect_same(true, true, GemmOutput::kStore);
+  for (const bool has_kv : {true, false})
+    expect_same(true, true, GemmOutput::kStore, has_kv);
   for (const int32_t count : rows_done.read())
     EXPECT_EQ(count, 0);
 }
@@ -544,14 +555,16 @@ struct QkvCase {
   bool has_norm;
   bool rotates_first = false, has_query_scales = false;
   int norm_ranks = 0;  // ranks of a norm over all heads; 0 = of each head. All ranks have the same values.
+  bool has_kv = true, has_v_norm = false;
 };
 
 void check_qkv(FloatType type, const QkvCase& shape) {
-  const auto [num_heads, num_kv_heads, head_dim, rotary_dim, has_norm, rotates_first, has_query_scales, norm_ranks] =
-      shape;
+  const auto [num_heads, num_kv_heads, head_dim, rotary_dim, has_norm, rotates_first, has_query_scales, norm_ranks,
+              has_kv, has_v_norm] = shape;
   constexpr int kTokens = 5, kBlocks = 3, kBlockSize = 64;
   const KvLayout layout = make_kv_layout(kBlockSize, num_kv_heads, head_dim);
-  const int64_t stride = int64_t{num_heads + 2 * num_kv_heads} * head_dim;
+  const int num_all = num_heads + (has_kv ? 2 * num_kv_heads : 0);
+  const int64_t stride = int64_t{num_all} * head_dim;
   const int norm_size = norm_ranks > 0 ? head_dim * num_heads : head_dim;
   const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, norm_size, 1),
                            k_norm = noise(3, norm_size, 1), query_scales = noise(4, 200, 1);
@@ -583,6 +596,7 @@ void check_qkv(FloatType type, const QkvCase& shape) {
   args.cache = cache.get();
   args.q = q.get();
   args.rotates_before_norm = rotates_first;
+  args.has_kv = has_kv, args.has_v_norm = has_v_norm;
   if (has_query_scales) args.query_scales = device_scales.get();
   if (norm_ranks > 0) {
     launch_head_squares(args, squares.get(), stream());
@@ -600,7 +614,7 @@ void check_qkv(FloatType type, const QkvCase& shape) {
                  "qkv, head_dim " + std::to_string(head_dim));
   };
   for (size_t token = 0; token < kTokens; ++token)
-    for (int head = 0; head < num_heads + 2 * num_kv_heads; ++head) {
+    for (int head = 0; head < num_all; ++head) {
       const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
       std::vector<double> row(static_cast<size_t>(layout.k_dim), 0.0);
       const float* const of_token = qkv.data() + token * static_cast<size_t>(stride);
@@ -626,10 +640,10 @@ void check_qkv(FloatType type, const QkvCase& shape) {
         const int first_weight = norm_ranks == 0 ? 0 : (head - first_head) * head_dim;
         for (int d = 0; d < head_dim; ++d)
           row[static_cast<size_t>(d)] *=
-              (is_q ? q_norm : k_norm)[static_cast<size_t>(first_weight + d)] / std::sqrt(square + 1e-5);
+              (is_v ? 1 : (is_q ? q_norm : k_norm)[static_cast<size_t>(first_weight + d)]) / std::sqrt(square + 1e-5);
       };
       if (!is_v && rotates_first) rotate();
-      if (!is_v && has_norm) norm();
+      if (is_v ? has_v_norm : has_norm) norm();
       if (!is_v && !rotates_first) rotate();
       if (is_q && has_query_scales)
         for (double& value : row)
@@ -664,6 +678,8 @@ TEST(kernel_qkv_writes_only_its_slots) {
     check_qkv(type, {12, 2, 128, 128, false});
     check_qkv(type, {3, 3, 40, 20, true, true});
     check_qkv(type, {4, 2, 64, 64, false, false, true});
+    check_qkv(type, {4, 2, 40, 40, true, false, false, 0, true, true});
+    check_qkv(type, {3, 1, 24, 24, true, false, false, 0, false});
     for (const int ranks : {1, 2, 4})
       check_qkv(type, {6, 2, 24, 24, true, false, false, ranks});
   }

@@ -25,6 +25,7 @@ TEST(kernel_partials_add_in_a_tree) {
       args.hidden_size = kHidden;
       args.replaces = replaces;
       args.scale = kResidualScale;
+      args.factor = 0.3f;
       launch_add_partials(args, stream());
       const std::vector<float> got = hidden.read();
       for (size_t i = 0; i < got.size(); ++i) {
@@ -37,7 +38,7 @@ TEST(kernel_partials_add_in_a_tree) {
           sums.resize(sums.size() / 2);
         }
         const float with_bias = sums[0] + bias[i % kHidden];
-        EXPECT_EQ(got[i], replaces ? with_bias : std::fma(with_bias, kResidualScale, before[i]));
+        EXPECT_EQ(got[i], replaces ? with_bias : 0.3f * std::fma(with_bias, kResidualScale, before[i]));
       }
     }
 }
@@ -199,6 +200,7 @@ void check_normed_sum(FloatType type, int64_t size, const NormedSum& kinds) {
   args.sum.norm = kinds.has_norm ? on_of_sum.get() : nullptr;
   args.sum.eps = 1e-3f;
   args.sum.scale = kResidualScale;
+  args.sum.factor = 0.3f;
   args.norm.type = type;
   args.norm.hidden = hidden.get();
   args.norm.weight = kinds.has_next_weight ? on_weight.get() : nullptr;
@@ -225,7 +227,7 @@ void check_normed_sum(FloatType type, int64_t size, const NormedSum& kinds) {
     for (int64_t k = 0; k < size; ++k) {
       double& value = row[static_cast<size_t>(k)];
       if (kinds.has_norm) value *= scale * of_sum[static_cast<size_t>(k)];
-      value = before[static_cast<size_t>(token * size + k)] + value * static_cast<double>(kResidualScale);
+      value = 0.3f * (before[static_cast<size_t>(token * size + k)] + value * static_cast<double>(kResidualScale));
       expect_close(got[static_cast<size_t>(token * size + k)], value, 1e-5 * (std::abs(value) + 10), "normed sum");
     }
     const double mean = kinds.is_next_layer_norm ? mean_of(row, [](double x) { return x; }) : 0;
