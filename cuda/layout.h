@@ -102,10 +102,10 @@ struct KvLayout {
   }
 };
 
-// The attention kernels are compiled for these sizes of keys only.
-constexpr int kMaxHeadDim = 256;
+// The attention kernels are compiled for these sizes of keys only. launch_attention_wgmma has smaller heads.
+constexpr int kMaxHeadDim = 512, kMaxWideHeadDim = 256;
 CAPSTAN_BOTH constexpr int key_dim(int head_dim) {
-  return static_cast<int>(round_up(head_dim, head_dim > 128 ? 64 : 32));
+  return static_cast<int>(round_up(head_dim, head_dim > 256 ? 512 : head_dim > 128 ? 64 : 32));
 }
 
 CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim, bool is_fp8 = false) {

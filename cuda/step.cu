@@ -69,8 +69,10 @@ StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
       max_words_(max_step_words(model, limits)) {
   for (size_t i = 0; i < model.kv_groups.size(); ++i) {
     const KvShape shape = model.kv_shape(static_cast<int>(i));
-    groups_.push_back(
-        {shape.num_kv_heads, model.num_heads / shape.num_kv_heads, wide_rows(key_dim(shape.head_dim) / 32), {}});
+    groups_.push_back({shape.num_kv_heads,
+                       model.num_heads / shape.num_kv_heads,
+                       shape.head_dim <= kMaxWideHeadDim ? wide_rows(key_dim(shape.head_dim) / 32) : 0,
+                       {}});
   }
   for (int slot = 0; slot < 2; ++slot)
     begin(max_words_);
@@ -92,7 +94,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   for (size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     plan_attention(step.cu_seqlens_q, step.context_lens, group.heads, group.num_kv_heads,
-                   {multiprocessors, group.wide_rows}, group.plan);
+                   {group.wide_rows > 0 ? multiprocessors : 0, group.wide_rows}, group.plan);
     DeviceKvGroup& to = device.kv_groups[i];
     to.num_tiles = static_cast<int>(group.plan.tiles.size());
     to.num_wide_tiles = static_cast<int>(group.plan.wide_tiles.size());

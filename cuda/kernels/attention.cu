@@ -20,8 +20,10 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kWarps = kChunk / kTileKeys;
-// D = head_dim / 32, rounded up as in key_dim. Warps per block of attention_per_warp_kernel, and sets of slots that
-// attention_kernel alternates between: states of large heads take twice the shared memory.
+// D = head_dim / 32, rounded up as in key_dim. Heads of more than 256 dimensions have kParts = 2: blocks multiply all
+// dimensions of the keys, in two parts, and one part of those of the values. D is that of a part. Warps per block of
+// attention_per_warp_kernel, and sets of slots that attention_kernel alternates between: states of large heads take
+// twice the shared memory.
 template <int D>
 constexpr int kTileWarps = D <= 4 ? kWarps : kWarps / 2;
 template <int D>
@@ -30,7 +32,8 @@ constexpr int kSlotSets = D <= 4 ? 2 : 1;
 // ---- a tile
 
 template <class T, int D>
-__device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
+__device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, int part,
+                                             uint32_t (&q)[D * 2][4]) {
   const int t = lane_id() % 4;
 #pragma unroll
   for (int step = 0; step < D * 2; ++step)
@@ -38,7 +41,7 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Ro
     for (int r = 0; r < 4; ++r) {
       const uint16_t* from = args.q +
                              int64_t{rows.token[r % 2] * args.num_heads + rows.head[r % 2]} * args.layout.k_dim +
-                             step * 16 + r / 2 * 8 + 2 * t;
+                             (part * D * 2 + step) * 16 + r / 2 * 8 + 2 * t;
       q[step][r] = *reinterpret_cast<const uint32_t*>(from);
     }
 }
@@ -58,49 +61,58 @@ __device__ __forceinline__ uint4 operands_of(const uint2& bytes, const uint32_t 
           expand_fp8<T>(bytes.y, 0, scales[2]), expand_fp8<T>(bytes.y, 1, scales[3])};
 }
 
+// The block's KV head, and the part of the dimensions of its values.
+template <int kParts>
+struct HeadPart {
+  int kv_head = static_cast<int>(blockIdx.y) / kParts, part = static_cast<int>(blockIdx.y) % kParts;
+};
+
 // Computes the state of keys [tile, tile + 64) of the sequence, stored in `block`. NOTE: a branch between the loads
 // would serialize them.
-template <class T, int D, bool kIsFp8>
+template <class T, int D, bool kIsFp8, int kParts>
 __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Rows& rows, int block, int context,
-                                            int kv_head, int tile, SoftmaxState<D * 4>& sums) {
+                                            const HeadPart<kParts>& head, int tile, SoftmaxState<D * 4>& sums) {
   using Element = std::conditional_t<kIsFp8, uint8_t, uint16_t>;
   constexpr int kKeysAtOnce = D <= 2 ? 8 : D <= 4 ? 4 : 2;  // tiles of 8 keys
   constexpr int kDimsAtOnce = D <= 4 ? D * 4 : D;           // tiles of 8 dimensions
   const KvLayout& layout = args.layout;
   const auto* cache = static_cast<const Element*>(args.cache);
-  const int lane = lane_id(), t = lane % 4, offset = tile % layout.block_size;
+  const int lane = lane_id(), t = lane % 4, offset = tile % layout.block_size, kv_head = head.kv_head;
 
-  const auto* keys =
-      reinterpret_cast<const Word<kIsFp8>*>(cache + layout.keys_of(block, kv_head)) + offset / 8 * D * kWarpSize + lane;
-  // Reloaded for every tile, because there are not enough registers to keep them.
-  uint32_t q[D * 2][4];
-  load_queries<T, D>(args, rows, q);
+  const auto* keys = reinterpret_cast<const Word<kIsFp8>*>(cache + layout.keys_of(block, kv_head)) +
+                     offset / 8 * D * kParts * kWarpSize + lane;
   float scores[8][4] = {};
+#pragma unroll 1
+  for (int part = 0; part < kParts; ++part) {
+    // Reloaded for every tile, because there are not enough registers to keep them.
+    uint32_t q[D * 2][4];
+    load_queries<T, D>(args, rows, part, q);
 #pragma unroll
-  for (int first = 0; first < 8; first += kKeysAtOnce) {
+    for (int first = 0; first < 8; first += kKeysAtOnce) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    if (first > 0) __syncwarp();  // otherwise ptxas schedules so many loads that registers spill
+      if (first > 0) __syncwarp();  // otherwise ptxas schedules so many loads that registers spill
 #endif
-    Word<kIsFp8> words[kKeysAtOnce][D];
-    uint8_t exponents[kKeysAtOnce] = {};
+      Word<kIsFp8> words[kKeysAtOnce][D];
+      uint8_t exponents[kKeysAtOnce] = {};
 #pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) {
+      for (int j = 0; j < kKeysAtOnce; ++j) {
 #pragma unroll
-      for (int d = 0; d < D; ++d)
-        words[j][d] = keys[((first + j) * D + d) * kWarpSize];
-      if constexpr (kIsFp8)
-        exponents[j] = cache[layout.exponents_of(block, kv_head, false) + offset + (first + j) * 8 + lane / 4];
-    }
+        for (int d = 0; d < D; ++d)
+          words[j][d] = keys[((first + j) * D * kParts + part * D + d) * kWarpSize];
+        if constexpr (kIsFp8)
+          exponents[j] = cache[layout.exponents_of(block, kv_head, false) + offset + (first + j) * 8 + lane / 4];
+      }
 #pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) {
-      uint32_t scales[4] = {};
-      if constexpr (kIsFp8) scales[0] = scales[1] = scales[2] = scales[3] = fp8_scale<T>(exponents[j]) * 0x10001u;
+      for (int j = 0; j < kKeysAtOnce; ++j) {
+        uint32_t scales[4] = {};
+        if constexpr (kIsFp8) scales[0] = scales[1] = scales[2] = scales[3] = fp8_scale<T>(exponents[j]) * 0x10001u;
 #pragma unroll
-      for (int d = 0; d < D; ++d) {
-        const uint4 b = operands_of<T>(words[j][d], scales);
-        const uint32_t low[2] = {b.x, b.y}, high[2] = {b.z, b.w};
-        mma_m16n8k16<T>(scores[first + j], q[d * 2], low);
-        mma_m16n8k16<T>(scores[first + j], q[d * 2 + 1], high);
+        for (int d = 0; d < D; ++d) {
+          const uint4 b = operands_of<T>(words[j][d], scales);
+          const uint32_t low[2] = {b.x, b.y}, high[2] = {b.z, b.w};
+          mma_m16n8k16<T>(scores[first + j], q[d * 2], low);
+          mma_m16n8k16<T>(scores[first + j], q[d * 2 + 1], high);
+        }
       }
     }
   }
@@ -118,14 +130,14 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   // Tiles of dimensions after the last one repeat it. Their results are not stored.
   const auto* values =
       reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
-  const int last_dims = layout.v_dim / 8 - 1, next = layout.block_size / 32 * kWarpSize;
+  const int first_dims = head.part * D * 4, last_dims = layout.v_dim / 8 - 1, next = layout.block_size / 32 * kWarpSize;
   Word<kIsFp8> words[kDimsAtOnce];
   const auto load_values = [&](int half, int first) {
 #pragma unroll
     for (int i = 0; i < kDimsAtOnce; ++i)
       words[i] = values[half * kWarpSize + (first + i < last_dims ? first + i : last_dims) * next];
   };
-  load_values(0, 0);
+  load_values(0, first_dims);
 
   const float scale = factor_of_scores(args);
 #pragma unroll
@@ -186,7 +198,7 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
     }
 #pragma unroll
     for (int first = 0; first < D * 4; first += kDimsAtOnce) {
-      if (half + first > 0) load_values(half, first);
+      if (half + first > 0) load_values(half, first_dims + first);
 #pragma unroll
       for (int i = 0; i < kDimsAtOnce; ++i) {
         const uint4 b = operands_of<T>(words[i], scales);
@@ -232,15 +244,16 @@ __device__ __forceinline__ float* scratch_of(const AttentionArgs& args, int kv_h
              scratch_width(args.layout.v_dim);
 }
 
-// Grid: (tiles of rows, KV heads, chunks if split). Warp w computes tile w of each chunk, and then merges a quarter of
-// the dimensions.
-template <class T, int D, bool kIsFp8>
+// Grid: (tiles of rows, parts of KV heads, chunks if split). Warp w computes tile w of each chunk, and then merges a
+// quarter of the dimensions.
+template <class T, int D, bool kIsFp8, int kParts>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(AttentionArgs args) {
   griddepcontrol_launch_dependents();
   const AttentionTile row_tile = args.tiles[blockIdx.x];
   if (row_tile.seq < 0) return griddepcontrol_wait();
   const bool is_split = args.num_chunks > 1;
-  const int kv_head = static_cast<int>(blockIdx.y), lane = lane_id(), t = lane % 4, warp = warp_id();
+  const HeadPart<kParts> head;
+  const int kv_head = head.kv_head, lane = lane_id(), t = lane % 4, warp = warp_id();
   const KeyRange range(args, row_tile, kv_head);
   const int first_chunk = range.first / kWarps + static_cast<int>(blockIdx.z),
             last_chunk = is_split ? first_chunk : range.last / kWarps;
@@ -255,7 +268,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
     const int next_block = range.block_of(args, tile + kWarps);
     if (range.has(tile)) {
       SoftmaxState<D * 4> sums;
-      attend_tile<T, D, kIsFp8>(args, range.rows, block, range.context, kv_head, tile * kTileKeys, sums);
+      attend_tile<T, D, kIsFp8>(args, range.rows, block, range.context, head, tile * kTileKeys, sums);
       sums.put(all + warp * kSlot<D>);
     }
     block = next_block;
@@ -286,10 +299,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
     if (!rows.is_real[r]) continue;
     const float scale = 1.0f / sum_with_sink(args, rows.head[r], total.max[r], total.sum[r]);
     float* const row = is_split ? scratch_of(args, kv_head, static_cast<int>(blockIdx.z), lane / 4 + r * 8) : nullptr;
-    if (is_split && warp == 0 && t == 0) *reinterpret_cast<float2*>(row) = {total.max[r], total.sum[r]};
+    if (is_split && head.part == 0 && warp == 0 && t == 0)
+      *reinterpret_cast<float2*>(row) = {total.max[r], total.sum[r]};
 #pragma unroll
     for (int i = 0; i < D; ++i) {
-      const int dim = (warp * D + i) * 8 + 2 * t;
+      const int dim = ((head.part * kWarps + warp) * D + i) * 8 + 2 * t;
       const float low = total.out[i][r * 2], high = total.out[i][r * 2 + 1];
       if (!is_split)
         store_outputs<T>(args, rows.token[r], rows.head[r], dim, low * scale, high * scale);
@@ -346,15 +360,16 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
   }
 }
 
-// Grid: (tiles of rows / kTileWarps, KV heads).
-template <class T, int D, bool kIsFp8>
+// Grid: (tiles of rows / kTileWarps, parts of KV heads).
+template <class T, int D, bool kIsFp8, int kParts>
 __global__ void __launch_bounds__(kTileWarps<D>* kWarpSize, 1) attention_per_warp_kernel(AttentionArgs args) {
   const int item = static_cast<int>(blockIdx.x) * kTileWarps<D> + warp_id();
   if (item >= args.num_tiles) return;
   const AttentionTile row_tile = args.tiles[item];
   if (row_tile.seq < 0) return;
-  const int kv_head = static_cast<int>(blockIdx.y), lane = lane_id();
-  const KeyRange range(args, row_tile, kv_head);
+  const HeadPart<kParts> head;
+  const int lane = lane_id();
+  const KeyRange range(args, row_tile, head.kv_head);
   // Two earlier states wait in shared memory: that of the current chunk, and that of the previous chunks.
   SoftmaxState<D * 4> sums;
   float* const of_chunk = reinterpret_cast<float*>(shared_memory()) + warp_id() * 2 * kSlot<D> + lane;
@@ -362,7 +377,7 @@ __global__ void __launch_bounds__(kTileWarps<D>* kWarpSize, 1) attention_per_war
   int block = range.block_of(args, range.first);
   for (int tile = range.first; tile <= range.last; ++tile) {
     const int next_block = range.block_of(args, tile + 1);
-    attend_tile<T, D, kIsFp8>(args, range.rows, block, range.context, kv_head, tile * kTileKeys, sums);
+    attend_tile<T, D, kIsFp8>(args, range.rows, block, range.context, head, tile * kTileKeys, sums);
     block = next_block;
     if (tile != range.first && tile % kWarps != 0) sums.add_behind(of_chunk);
     const bool is_end = tile == range.last || tile % kWarps == kWarps - 1;
@@ -375,23 +390,26 @@ __global__ void __launch_bounds__(kTileWarps<D>* kWarpSize, 1) attention_per_war
     const float scale = 1.0f / sum_with_sink(args, range.rows.head[r], sums.max[r], sums.sum[r]);
 #pragma unroll
     for (int i = 0; i < D * 4; ++i)
-      store_outputs<T>(args, range.rows.token[r], range.rows.head[r], i * 8 + 2 * (lane % 4),
+      store_outputs<T>(args, range.rows.token[r], range.rows.head[r], (head.part * D * 4 + i) * 8 + 2 * (lane % 4),
                        sums.out[i][r * 2] * scale, sums.out[i][r * 2 + 1] * scale);
   }
 }
 
-template <class T, int D, bool kIsFp8>
+template <class T, int D, bool kIsFp8, int kParts = 1>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   constexpr size_t kSlotBytes = sizeof(float) * kSlot<D>;
   static_assert(kSlotSets<D> * kWarps * kSlotBytes <= kMinSharedBytes &&
                 2 * kTileWarps<D> * kSlotBytes <= kMinSharedBytes);
-  const auto tiles = static_cast<unsigned>(args.num_tiles), heads = static_cast<unsigned>(args.layout.num_kv_heads);
+  const auto tiles = static_cast<unsigned>(args.num_tiles), heads = static_cast<unsigned>(args.layout.num_kv_heads),
+             parts = kParts * heads;
   if (args.is_warp_per_tile)
-    return launch(attention_per_warp_kernel<T, D, kIsFp8>, dim3((tiles + kTileWarps<D> - 1) / kTileWarps<D>, heads),
-                  dim3(kTileWarps<D> * kWarpSize), 2 * kTileWarps<D> * kSlotBytes, stream, args);
+    return launch(attention_per_warp_kernel<T, D, kIsFp8, kParts>,
+                  dim3((tiles + kTileWarps<D> - 1) / kTileWarps<D>, parts), dim3(kTileWarps<D> * kWarpSize),
+                  2 * kTileWarps<D> * kSlotBytes, stream, args);
   const bool is_split = args.num_chunks > 1;
-  launch_pdl(args.uses_pdl, attention_kernel<T, D, kIsFp8>, dim3(tiles, heads, static_cast<unsigned>(args.num_chunks)),
-             dim3(kWarps * kWarpSize), (is_split ? 1 : kSlotSets<D>)*kWarps * kSlotBytes, stream, args);
+  launch_pdl(args.uses_pdl, attention_kernel<T, D, kIsFp8, kParts>,
+             dim3(tiles, parts, static_cast<unsigned>(args.num_chunks)), dim3(kWarps * kWarpSize),
+             (is_split ? 1 : kSlotSets<D>)*kWarps * kSlotBytes, stream, args);
   if (is_split) launch_pdl(args.uses_pdl, merge_kernel<T>, dim3(tiles, heads), dim3(16 * kWarpSize), 0, stream, args);
 }
 
@@ -408,8 +426,10 @@ void launch_for(const AttentionArgs& args, cudaStream_t stream) {
       return launch_with<T, 4, kIsFp8>(args, stream);
     case 6:
       return launch_with<T, 6, kIsFp8>(args, stream);
-    default:
+    case 8:
       return launch_with<T, 8, kIsFp8>(args, stream);
+    default:
+      return launch_with<T, 8, kIsFp8, 2>(args, stream);
   }
 }
 

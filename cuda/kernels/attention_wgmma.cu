@@ -413,7 +413,7 @@ void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 &&
                 args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.soft_cap >= 0 && args.is_row_major &&
-                args.layout.head_dim <= kMaxHeadDim);
+                args.layout.head_dim <= kMaxWideHeadDim);
   check(connect_spin_report(), "the report of waits");
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }

@@ -294,13 +294,15 @@ TEST(cuda_attention_launchers_reject_invalid_arguments) {
       {"num_tiles > 0", [](AttentionArgs& args) { args.num_tiles = 0; }},
       {"num_heads % args.layout.num_kv_heads == 0", [](AttentionArgs& args) { args.num_heads = kHeads + 1; }},
       {"block_size % kTileKeys == 0", [](AttentionArgs& args) { args.layout.block_size = kTileKeys / 2; }},
-      {"head_dim <= kMaxHeadDim",
-       [](AttentionArgs& args) { args.layout = make_kv_layout(64, kKvHeads, kMaxHeadDim + 1); }},
+  };
+  const auto of_heads = [](int head_dim) {
+    return [=](AttentionArgs& args) { args.layout = make_kv_layout(64, kKvHeads, head_dim); };
   };
   const auto launch = [](const AttentionArgs& args) { launch_attention(args, stream()); };
   expect_refused<AttentionArgs>(good_attention(), launch, of_both);
   expect_refused<AttentionArgs>(good_attention(), launch,
                                 {
+                                    {"head_dim <= kMaxHeadDim", of_heads(kMaxHeadDim + 1)},
                                     {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
                                     {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
                                     {"!args.is_warp_per_tile",
@@ -315,6 +317,7 @@ TEST(cuda_attention_launchers_reject_invalid_arguments) {
   expect_refused<AttentionArgs>(wide, by_wgmma, of_both);
   expect_refused<AttentionArgs>(wide, by_wgmma,
                                 {
+                                    {"head_dim <= kMaxWideHeadDim", of_heads(kMaxWideHeadDim + 1)},
                                     {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
                                     {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
                                     {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},

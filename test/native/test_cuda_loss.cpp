@@ -281,10 +281,10 @@ TEST(cuda_rejects_unsupported_models_before_loading) {
   EXPECT_EQ(load_failure(request, "invalid_argument"),
             "computeDtype: expected auto on cuda, which computes in bf16, got f32");
   TinyShape shape;
-  shape.head_dim = 288;
+  shape.head_dim = 544;
   const TinyModel wide(shape, DType::kBf16);
   EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"),
-            "CUDA: head size: expected at most 256, got 288: run this model with device cpu");
+            "CUDA: head size: expected at most 512, got 544: run this model with device cpu");
   shape = splittable_shape();
   shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
   const TinyModel wordy(shape, DType::kBf16);

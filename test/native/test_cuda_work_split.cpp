@@ -167,7 +167,7 @@ TEST(cuda_kv_layout_maps_elements_one_to_one) {
   constexpr int kBlocks = 2;
   for (const int block_size : {64, 128, 192})
     for (const int num_kv_heads : {1, 2, 3, 8})
-      for (const int head_dim : {8, 15, 40, 64, 128, 256})
+      for (const int head_dim : {8, 15, 40, 64, 128, 256, 300})
         for (const bool is_fp8 : {false, true}) {
           const KvLayout layout = make_kv_layout(block_size, num_kv_heads, head_dim, is_fp8);
           EXPECT(layout.k_dim >= head_dim && layout.v_dim >= head_dim);

@@ -278,6 +278,10 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, {3, 1, 136, 0, 128, true}, {{300, 1}, {70, 70}});
     check_attention(type, {2, 1, 256, 37, 64}, {{600, 1}, {64, 64}});
     check_attention(type, {4, 2, 256, 0, 64}, {{900, 1}, {5, 5}});
+    // Values in two parts.
+    check_attention(type, {2, 1, 512, 37, 64}, {{600, 1}, {20, 20}});
+    check_attention(type, {2, 2, 300, 0, 64}, {{300, 1}, {5, 5}});
+    check_attention(type, {2, 1, 512, 0, 64, true, 0.7f, true}, {{300, 1}, {5, 5}});
     // Soft caps that most scores reach, and sinks above and below the other scores.
     check_attention(type, {4, 2, 32, 0, 64, false, 0.4f}, small);
     check_attention(type, {4, 2, 32, 37, 64, false, 0, true}, small);
@@ -288,7 +292,7 @@ TEST(kernel_attention_over_the_shapes) {
       decodes.push_back({context, 1});
     for (const auto& [heads, kv_heads] :
          std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
-      for (const int head_dim : {64, 80, 96, 128, 160, 192, 256})
+      for (const int head_dim : {64, 80, 96, 128, 160, 192, 256, 512})
         for (const int window : {0, 100}) {
           check_attention(type, {heads, kv_heads, head_dim, window, 64}, decodes);
           if (heads == 12) check_attention(type, {heads, kv_heads, head_dim, window, 64}, prefills);
