@@ -125,7 +125,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     scratch_floats =
         std::max(scratch_floats, attention_scratch_floats(max_attention_splits(model, group, limits), layout));
   }
-  const bool has_norms_of_results = model.norms.attention_out || model.norms.mlp_out;
+  const bool has_norms_of_results = model.norms.attention_out || model.norms.mlp_out || model.per_layer_input_size > 0;
   hidden_ =
       device_floats(rows * model.hidden_size * (world_size() > 1 || has_norms_of_results ? 2 : 1), "the hidden states");
   if (has_norms_of_results && world_size() > 1 && limits.max_lora_rank > 0)

@@ -134,7 +134,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.num_heads = model_.num_heads;
     heads.total_kv_heads = model_.kv_shape(model_.layer(layer).kv_group).total_kv_heads;
     heads.has_kv = !model_.layer(layer).reads_kv;
-    heads.has_v_norm = model_.has_v_norm;
+    heads.has_v_norm = model_.has_v_norm && heads.has_kv;
     heads.q_norm = device_vector(weights.q_norm);
     heads.k_norm = device_vector(weights.k_norm);
     heads.eps = model_.rms_norm_eps;

@@ -11,7 +11,7 @@ void launch_gemm(const GemmArgs& args, const DeviceResources& resources, cudaStr
   CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && resources.multiprocessors > 0 &&
                 gemm::max_warps<4>(resources) > 0);
   CAPSTAN_CHECK(has_weights(args.weights));
-  CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr : args.out != nullptr);
+  CAPSTAN_CHECK(has_acts(args.output) ? args.gated != nullptr : args.out != nullptr);
   switch (args.weights.codes.kind) {
     case CodeKind::kNone:
       return gemm::launch_kind<CodeKind::kNone>(args, resources, stream);

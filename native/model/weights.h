@@ -70,46 +70,6 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
 // Fills the tables of a model with a context of `max_model_len`, which make_device_model leaves empty.
 void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables);
 
-// Throws kInvalidModel with the name and the expected shape unless the tensor is present with that shape.
-void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols);
-
-// The part of the recurrent layers that a rank holds.
-struct RecurrentShard {
-  RecurrentShape shape;  // of this rank
-  int first_head = 0, first_group = 0;
-  int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
-};
-
-struct HeadRange {
-  int begin = 0, count = 0;
-};
-
-// The part of each layer that a rank holds.
-struct ShardPlan {
-  // Returns the KV heads of this rank. They are replicated when there are more ranks than KV heads.
-  HeadRange kv_heads(int total) const;
-
-  int rank = 0, world_size = 1;
-  int head_begin = 0, num_heads = 0;
-  int64_t intermediate_size = 0;  // the largest of a layer
-  int64_t per_layer_begin = 0, per_layer_size = 0;
-  int64_t expert_begin = 0, expert_size = 0;  // of the intermediate size of each expert
-  int64_t shared_begin = 0, shared_size = 0;  // of the intermediate size of the shared expert
-  int64_t vocab_begin = 0, vocab_end = 0;
-  RecurrentShard recurrent;
-};
-
-// Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
-ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
-
-DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
-// Fills the tables of a model with a context of `max_model_len`, which make_device_model leaves empty.
-void fill_rope_tables(const ModelSpec& spec, int max_model_len, std::vector<RopeTable>& tables);
-
-// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups. Does nothing when the
-// layers differ in shape or share keys and values, which such a backend refuses.
-void merge_kv_groups(DeviceModel& model);
-
 // Throws kInvalidModel with the name and the expected shape unless every tensor that the spec needs is present with the
 // correct shape.
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors);

@@ -162,7 +162,7 @@ std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, 
   args.acts = acts;
   args.weights = matrix.data.as<void>();
   args.quant = matrix.quant;
-  args.dequantized = memory.data();
+  args.scratch = memory.data();
   args.num_parts = matrix.num_parts;
   args.panel_end = matrix.num_panels;
   args.num_features = matrix.rows;

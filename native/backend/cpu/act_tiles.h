@@ -19,7 +19,7 @@ void place_int8_acts(uint32_t* data, ActTiles& acts);
 // Returns the words of a row in the larger format of these kernels, with its scales and sums.
 int64_t int8_act_words(const CpuKernels& kernels, const QuantWeights& quant);
 
-// Returns the floats of GemmArgs::dequantized for such activations.
+// Returns the floats of GemmArgs::scratch for such activations.
 int64_t int8_scratch_floats(const CpuKernels& kernels, const QuantWeights& quant);
 
 }  // namespace capstan

@@ -303,7 +303,7 @@ void gemm_int8_tiles(const GemmArgs& args) {
       panels = args.panel_end - panel < 2 ? 1 : 2;
       for (int p = 0; p < panels; ++p) {
         tiles.panels[p] = static_cast<const char*>(args.weights) + (panel + p - args.weights_panel) * quant.panel_bytes;
-        char* decoded = reinterpret_cast<char*>(args.dequantized) + p * decoded_bytes;
+        char* decoded = reinterpret_cast<char*>(args.scratch) + p * decoded_bytes;
         if (!is_decoded) quant_kernels(quant.type).decode_panel(quant, tiles.panels[p], decoded);
         tiles.codes[p] = is_decoded ? tiles.panels[p] + quant.codes_at : decoded;
       }

@@ -152,7 +152,7 @@ void CpuBackend::run_panels(const GemmArgs& args, const CpuMatrix& matrix, int t
   part.weights = matrix.data.as<void>();
   part.weight_dtype = matrix.dtype;
   part.quant = matrix.quant;
-  part.dequantized = scratch_.as<float>() + thread * scratch_floats_;
+  part.scratch = scratch_.as<float>() + thread * scratch_floats_;
   part.num_parts = matrix.num_parts;
   part.panel_begin = begin;
   part.panel_end = end;

@@ -142,9 +142,9 @@ struct GemmArgs {
   const void* weights = nullptr;  // the panel weights_panel and those after it
   int64_t weights_panel = 0;
   DType weight_dtype = DType::kF32;
-  QuantWeights quant;            // type.bits > 0: replaces weight_dtype
-  float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights, unless the activations are kInt8
-  int num_parts = 1;             // chains over K, a power of two up to 8
+  QuantWeights quant;        // type.bits > 0: replaces weight_dtype
+  float* scratch = nullptr;  // of quantized weights: (dequantized_floats), or (int8_scratch_floats) of kInt8Blocks
+  int num_parts = 1;         // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
   int64_t num_features = 0;       // output features without padding; kGated: (gate, up) pairs without padding
   const float* bias = nullptr;    // (panels * 16) or null

@@ -560,11 +560,11 @@ void gemm_dequantized(const GemmArgs& args) {
     panels = args.panel_end - panel < 2 || kTilePanels < 2 ? 1 : 2;
     for (int p = 0; p < panels; ++p) {
       const char* from = static_cast<const char*>(args.weights) + (panel + p) * args.quant.panel_bytes;
-      float* to = args.dequantized + p * padded_k * 16;
+      float* to = args.scratch + p * padded_k * 16;
       quant_kernels(args.quant.type).dequantize_panel(args.quant, from, padded_k, to);
     }
     GemmArgs part = args;
-    part.weights = args.dequantized;
+    part.weights = args.scratch;
     part.weights_panel = panel;
     part.panel_begin = panel;
     part.panel_end = panel + panels;
