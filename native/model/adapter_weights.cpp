@@ -28,8 +28,8 @@ std::map<std::string, ProjectionSize> projection_sizes(const ModelSpec& spec, co
     sizes["o_proj"] = {queries, hidden};
   }
   if (!layer.is_moe) {
-    sizes["gate_proj"] = sizes["up_proj"] = {hidden, inner};
-    sizes["gate_up_proj"] = {hidden, 2 * inner};
+    sizes["up_proj"] = {hidden, inner};
+    if (spec.has_gated_mlp) sizes["gate_proj"] = {hidden, inner}, sizes["gate_up_proj"] = {hidden, 2 * inner};
     sizes["down_proj"] = {inner, hidden};
   }
   return sizes;
@@ -140,7 +140,7 @@ class LayerSources {
     LoraFactors& factors = add_column_parallel(gate_up, module);
     if (module.projection != "up_proj") add_output(factors, module, 0, range);
     if (module.projection != "gate_proj")
-      add_output(factors, module, range.count,
+      add_output(factors, module, spec_.has_gated_mlp ? range.count : 0,
                  {is_fused ? spec_.intermediate_size_of(layer_) + range.begin : range.begin, range.count});
   }
 
