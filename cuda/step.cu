@@ -74,6 +74,7 @@ StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
                        shape.head_dim <= kMaxWideHeadDim ? wide_rows(key_dim(shape.head_dim) / 32) : 0,
                        {}});
   }
+  device_groups_.resize(groups_.size());
   for (int slot = 0; slot < 2; ++slot)
     begin(max_words_);
 }
@@ -88,14 +89,14 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.num_tokens = static_cast<int>(step.input_ids.size());
   device.num_seqs = static_cast<int>(step.context_lens.size());
   device.max_blocks_per_seq = step.max_blocks_per_seq;
-  device.kv_groups.resize(groups_.size());
+  device.kv_groups = device_groups_;
   size_t words = step.input_ids.size() * 2 + step.state_writes.size() * 2 + step.state_reads.size() +
                  step.cu_seqlens_q.size() + step.context_lens.size() + padding_words(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     plan_attention(step.cu_seqlens_q, step.context_lens, group.heads, group.num_kv_heads,
                    {group.wide_rows > 0 ? multiprocessors : 0, group.wide_rows}, group.plan);
-    DeviceKvGroup& to = device.kv_groups[i];
+    DeviceKvGroup& to = device_groups_[i];
     to.num_tiles = static_cast<int>(group.plan.tiles.size());
     to.num_wide_tiles = static_cast<int>(group.plan.wide_tiles.size());
     to.num_chunks = attention_splits(to.num_tiles, group.num_kv_heads, chunks_of(group.plan.longest));
@@ -111,7 +112,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   for (size_t i = 0; i < groups_.size(); ++i) {
     const KvGroupInput& from = step.kv_groups[i];
     const AttentionPlan& plan = groups_[i].plan;
-    DeviceKvGroup& to = device.kv_groups[i];
+    DeviceKvGroup& to = device_groups_[i];
     to.slots = staging_.add(from.slot_mapping.data(), from.slot_mapping.size());
     to.block_tables = staging_.add(from.block_tables.data(), from.block_tables.size());
     to.tiles = staging_.add(plan.tiles.data(), plan.tiles.size());
@@ -139,6 +140,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   const auto rows = static_cast<size_t>(plan.rows), blocks = static_cast<size_t>(blocks_of(plan.chunks, block_size_));
   const auto tiles_per_seq = [](const Group& group) { return static_cast<size_t>(group.heads + 15) / 16; };
   DeviceStep device;
+  device.kv_groups = device_groups_;
   device.num_tokens = device.num_seqs = plan.rows;
   device.max_blocks_per_seq = static_cast<int>(blocks);
   size_t words = rows * ((has_states_ ? 8 : 5) + kSampleWords) + 1 + padding_words(groups_.size());
@@ -164,7 +166,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const KvGroupInput& from = step.kv_groups[i];
     const size_t per_seq = tiles_per_seq(groups_[i]);
-    DeviceKvGroup& to = device.kv_groups.emplace_back();
+    DeviceKvGroup& to = device_groups_[i] = {};
     to.num_tiles = plan.rows * static_cast<int>(per_seq);
     to.num_chunks = attention_splits(to.num_tiles, groups_[i].num_kv_heads, plan.chunks);
     padded(from.slot_mapping, -1, to.slots);

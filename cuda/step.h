@@ -23,7 +23,7 @@ struct DeviceKvGroup {
 struct DeviceStep {
   int num_tokens = 0, num_seqs = 0, max_blocks_per_seq = 0;
   const int32_t *ids = nullptr, *positions = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr;
-  std::vector<DeviceKvGroup> kv_groups;
+  std::span<const DeviceKvGroup> kv_groups;  // valid until the next step
   // Of a model with recurrent layers.
   const int32_t *token_seqs = nullptr, *state_reads = nullptr, *state_writes = nullptr;
 };
@@ -69,6 +69,7 @@ class StepArrays {
 
   bool has_states_;
   std::vector<Group> groups_;
+  std::vector<DeviceKvGroup> device_groups_;  // of the step
   int block_size_, max_num_seqs_;
   size_t max_words_;
   Staging staging_{"the step"};
