@@ -1,6 +1,4 @@
 // Inputs per layer: a vector that each layer has for a token, from a table and from the embedding (Gemma 4).
-#include <cmath>
-
 #include "cuda/cuda_backend.h"
 #include "native/base/check.h"
 
@@ -31,9 +29,10 @@ void CudaBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
     args.size = model_.per_layer_input_size;
     args.norm = device_vector(weights.norm);
     args.eps = model_.rms_norm_eps;
-    args.projection_scale = 1.0f / std::sqrt(static_cast<float>(model_.hidden_size));
-    args.table_scale = std::sqrt(static_cast<float>(args.size));
-    args.sum_scale = std::sqrt(0.5f);
+    const PerLayerScales scales = model_.per_layer_scales();
+    args.projection_scale = scales.projection;
+    args.table_scale = scales.table;
+    args.sum_scale = scales.sum;
     args.inputs = product.out;
     read_drawn_ids([&](const int32_t* drawn_ids) {
       args.drawn_ids = drawn_ids;

@@ -1,5 +1,6 @@
 #pragma once
 // The architecture and the sizes of a model, as a device needs them.
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -124,6 +125,11 @@ struct Moe {
   bool has_separate_norms = false;
 };
 
+// What makes the inputs per layer: factors of the projected hidden state, of the row of the table, and of their sum.
+struct PerLayerScales {
+  float projection = 1, table = 1, sum = 1;
+};
+
 // The sizes of this rank's share of the model.
 struct DeviceModel {
   int64_t hidden_size = 0;
@@ -178,6 +184,10 @@ struct DeviceModel {
   int window(int index) const { return layer(index).window; }
   int64_t intermediate_size_of(const DeviceLayer& layer) const {
     return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
+  PerLayerScales per_layer_scales() const {
+    return {1.0f / std::sqrt(static_cast<float>(hidden_size)), std::sqrt(static_cast<float>(per_layer_input_size)),
+            std::sqrt(0.5f)};
   }
   KvShape kv_shape(int kv_group) const {
     const KvShape& shape = kv_groups[static_cast<size_t>(kv_group)].shape;

@@ -1,6 +1,4 @@
 // Inputs per layer: a vector that each layer has for a token, from a table and from the embedding (Gemma 4).
-#include <cmath>
-
 #include "native/backend/cpu/cpu_backend_class.h"
 
 namespace capstan {
@@ -15,9 +13,10 @@ void CpuBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
   args.num_layers = model_.num_layers();
   args.size = model_.per_layer_input_size;
   args.eps = model_.rms_norm_eps;
-  args.projection_scale = 1.0f / std::sqrt(static_cast<float>(model_.hidden_size));
-  args.table_scale = std::sqrt(static_cast<float>(args.size));
-  args.sum_scale = std::sqrt(0.5f);
+  const PerLayerScales scales = model_.per_layer_scales();
+  args.projection_scale = scales.projection;
+  args.table_scale = scales.table;
+  args.sum_scale = scales.sum;
   team_.for_pieces(num_tokens(), 1, [&](int thread, int64_t begin, int64_t end) {
     PerLayerInputArgs row_args = args;
     float* const table_row = per_layer_rows_.as<float>() + thread * per_layer_stride_;

@@ -141,6 +141,19 @@ inline std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float
   return packed;
 }
 
+// Random factors of GemmOutput::kActivated.
+class Factors {
+ public:
+  Factors(int64_t tokens, int64_t rows) : stride_(rows + 5), values_(noise(5, tokens * stride_, 1)) {}
+  void set(cuda::GemmArgs& args) const { args.factors = device_.get(), args.factor_stride = stride_; }
+  float at(int64_t token, int64_t row) const { return values_[static_cast<size_t>(token * stride_ + row)]; }
+
+ private:
+  int64_t stride_;
+  std::vector<float> values_;
+  OnDevice<float> device_{values_};
+};
+
 constexpr Xielu kXielu{0.7f, 0.4f, 0.9f};
 inline double activated(Activation kind, double x) {
   switch (kind) {

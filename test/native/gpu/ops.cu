@@ -200,11 +200,9 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   if (output == GemmOutput::kActivated) args.activation = activation;
   args.xielu = kXielu;
   // Some products have factors.
-  const int64_t factor_stride = shape.rows + 5;
-  const std::vector<float> factors = noise(5, shape.tokens * factor_stride, 1);
-  const OnDevice<float> device_factors(factors);
   const bool has_factors = has_bias && output == GemmOutput::kActivated;
-  if (has_factors) args.factors = device_factors.get(), args.factor_stride = factor_stride;
+  const Factors factors(shape.tokens, shape.rows);
+  if (has_factors) factors.set(args);
   if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   GemvArgs gemv;
   gemv.product = args;
@@ -239,7 +237,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
         const double value = dot(row, token, size);
         double wanted = is_gated ? gated_in_doubles(args.activation, value, dot(row + 8, token, size))
                                  : activated(args.activation, value);
-        if (has_factors) wanted *= factors[static_cast<size_t>(token * factor_stride + row)];
+        if (has_factors) wanted *= factors.at(token, row);
         expect_close(value_of(type, bits_at(place)), wanted, rounding_of(type) * (std::abs(wanted) + 0.01),
                      what + ", activated", token, feature);
       }

@@ -159,11 +159,9 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   if (output == GemmOutput::kActivated) args.activation = activation;
   args.xielu = kXielu;
   // Some products have factors.
-  const int64_t factor_stride = shape.rows + 5;
-  const std::vector<float> factors = noise(5, shape.tokens * factor_stride, 1);
-  const OnDevice<float> device_factors(factors);
   const bool has_factors = has_bias && output == GemmOutput::kActivated;
-  if (has_factors) args.factors = device_factors.get(), args.factor_stride = factor_stride;
+  const Factors factors(shape.tokens, shape.rows);
+  if (has_factors) factors.set(args);
   if (output == GemmOutput::kResidual) args.residual_scale = kResidualScale;
   const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(rows, shape.tokens)), 0));
   if (!has_acts(output)) args.tile_flags = flags.get();
@@ -201,7 +199,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
         const double sum = dot(row, token, size);
         double wanted = is_gated ? gated_in_doubles(args.activation, sum, dot(row + 8, token, size))
                                  : activated(args.activation, sum);
-        if (has_factors) wanted *= factors[static_cast<size_t>(token * factor_stride + row)];
+        if (has_factors) wanted *= factors.at(token, row);
         const float value =
             value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
         expect_close(value, wanted, rounding_of(type) * (std::abs(wanted) + 0.01), what + ", activated", token,
