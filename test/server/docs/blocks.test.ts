@@ -1,6 +1,6 @@
 /** Each code block of the documentation is checked, or plan.ts says why not. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { parse } from 'yaml';
@@ -56,8 +56,8 @@ test('JavaScript and TypeScript have no type errors', () => {
  * other program runs, because the path is empty.
  */
 const RECORDER = `
-# One write, because a command in the background runs at the same time as the next.
-capstan() { builtin printf '%s\\0' "$@" $'\\n' >> "$CALLS"; builtin printf recorded; }
+# One file for each call, because a command in the background runs at the same time as the next.
+capstan() { builtin printf '%s\\0' "$@" > "$CALLS/$BASHPID-$((NUM_CALLS++))"; builtin printf recorded; }
 npx() { "$@"; }
 curl() { :; }
 sleep() { :; }
@@ -74,17 +74,15 @@ function capstanCalls(shell: readonly Block[]): string[][][] {
   mkdirSync(join(home, '.config/fish/completions'), { recursive: true });
   shell.forEach(({ text }, i) => {
     writeFileSync(join(home, `block-${i}`), text);
-    writeFileSync(join(home, `calls-${i}`), '');
+    mkdirSync(join(home, `calls-${i}`));
   });
   const env = { PATH: '', HOME: home, NUM_BLOCKS: String(shell.length) };
   expect(spawnSync('/bin/bash', ['-c', RECORDER], { cwd: home, env, stdio: 'ignore', timeout: 50_000 }).status).toBe(0);
   return shell.map(({ page, line }, i) => {
     const errors = readFileSync(join(home, `errors-${i}`), 'utf8');
     expect([page, line, /syntax error|unexpected EOF/.test(errors) ? errors : '']).toEqual([page, line, '']);
-    const calls = readFileSync(join(home, `calls-${i}`), 'utf8')
-      .split('\n\0')
-      .slice(0, -1);
-    return calls.map((call) => call.split('\0').slice(0, -1));
+    const calls = join(home, `calls-${i}`);
+    return readdirSync(calls).map((call) => readFileSync(join(calls, call), 'utf8').split('\0').slice(0, -1));
   });
 }
 
