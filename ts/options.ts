@@ -4,7 +4,7 @@ import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, che
 import { CapstanError } from './errors';
 import type { ModelInfo } from './hub/model-info';
 import type { ModelTask } from './pooling';
-import { type HubKind, HUBS } from './hub/settings';
+import { checkHubChoice, type HubChoice, type HubKind } from './hub/settings';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
 import { QUANTIZATIONS, resolveSpeculation, type SpeculativeOptions } from './speculation';
 import { findReasoningFormat } from './text/reasoning';
@@ -160,6 +160,10 @@ export interface EngineOptions {
   reasoningFormat?: string;
   /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
   hub?: HubKind;
+  /** A token, which is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
+  token?: string | null;
+  /** Folder of the cache of downloaded models. Default: that of the environment, such as `HF_HUB_CACHE`. */
+  cacheDir?: string;
   /** Called before files other than config.json are downloaded. If it throws, the load rejects with that error. */
   onDownload?: (info: ModelInfo) => void;
   /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with the error. */
@@ -183,7 +187,7 @@ export interface LibraryOptions {
   chatTemplate: string | undefined;
   toolCallFormat: string;
   reasoningFormat: string;
-  hub: HubKind;
+  hub: HubChoice;
   loraModules: Readonly<Record<string, string>>;
 }
 
@@ -241,6 +245,8 @@ const ENGINE_KEYS = Object.keys({
   toolCallFormat: true,
   reasoningFormat: true,
   hub: true,
+  token: true,
+  cacheDir: true,
   onDownload: true,
   onProgress: true,
   signal: true,
@@ -313,7 +319,6 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     chatTemplate,
     toolCallFormat = 'auto',
     reasoningFormat = 'auto',
-    hub = 'huggingface',
     loraModules = {},
   } = options;
   return {
@@ -327,7 +332,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     chatTemplate: chatTemplate === undefined ? undefined : checkString('chatTemplate', chatTemplate),
     toolCallFormat: checkToolCallFormat(toolCallFormat),
     reasoningFormat: checkReasoningFormat(reasoningFormat),
-    hub: checkOneOf('hub', hub, HUBS),
+    hub: checkHubChoice(options),
     loraModules: checkLoraModules(loraModules),
   };
 }

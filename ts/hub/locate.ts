@@ -6,7 +6,7 @@ import type { ModelInfo } from './model-info';
 import { demandHubName, type HubName, isHubOnly, NAME_FORM, parseHubName } from './model-name';
 import { pullWith } from './models';
 import { type DownloadProgress, findCached, type PulledModel } from './pull';
-import { type HubKind, type HubSettings, hubSettings } from './settings';
+import { type HubChoice, type HubSettings, hubSettings } from './settings';
 import { type HubSystem, withSystem } from './system';
 
 /** A model on this machine. */
@@ -18,7 +18,7 @@ export interface LocatedModel {
 }
 
 export interface LocateOptions {
-  hub: HubKind | undefined;
+  hub: HubChoice;
   signal: AbortSignal | undefined;
   engineOptions: FitOptions;
   onProgress: (progress: DownloadProgress) => void;
@@ -70,7 +70,7 @@ async function pullOrUseOld(
       engineOptions,
       onProgress,
       onDownload: beforeWeights,
-      ...(hub && { hub }),
+      ...hub,
       ...(signal && { signal }),
     };
     return await pullWith(text, all, system);

@@ -7,7 +7,7 @@ import { HubClient } from './hub-client';
 import { cachedConfig, describePlan, type ModelInfo } from './model-info';
 import { demandHubName } from './model-name';
 import { type DownloadProgress, findCached, planPull, pull, type PulledModel } from './pull';
-import { type HubKind, type HubSettings, hubSettings } from './settings';
+import { checkHubChoice, type HubKind, type HubSettings, hubSettings } from './settings';
 import { type HubSystem, withSystem } from './system';
 
 /** Options of functions that use the hub. */
@@ -51,7 +51,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
 /** {@link pullModel} on a given system. */
 export async function pullWith(name: string, options: PullOptions, system: HubSystem): Promise<PulledModel> {
   const hubName = demandHubName(checkString('name', name));
-  const settings = hubSettings(options.hub, system.env, options);
+  const settings = hubSettings(options, system.env);
   const { signal = new AbortController().signal, engineOptions = {}, onProgress, onDownload } = options;
   if (settings.isOffline) {
     const cached = await findCached(hubName, settings, true);
@@ -78,7 +78,7 @@ export async function modelInfo(name: string, options: HubOptions = {}): Promise
 /** {@link modelInfo} on a given system. */
 export async function infoWith(name: string, options: HubOptions, system: HubSystem): Promise<ModelInfo> {
   const hubName = demandHubName(checkString('name', name));
-  const settings = hubSettings(options.hub, system.env, options);
+  const settings = hubSettings(options, system.env);
   if (settings.isOffline)
     throw new CapstanError('download_failed', 'HF_HUB_OFFLINE forbids the request that describes a model. Unset it');
   const client = new HubClient(settings, system);
@@ -115,14 +115,13 @@ export async function removeModel(name: string, options: CacheOptions = {}): Pro
 
 function cacheSettings(options: CacheOptions): HubSettings {
   checkOptions(options, ['hub', 'cacheDir']);
-  return hubSettings(options.hub, process.env, options);
+  return hubSettings(options, process.env);
 }
 
 function checkOptions(options: object, known: string[]): void {
   checkKnownKeys('options', checkObject('options', options), known);
-  const { signal, token, cacheDir, onProgress, onDownload } = options as PullOptions;
-  if (token !== undefined && token !== null) checkString('token', token);
-  if (cacheDir !== undefined) checkString('cacheDir', cacheDir);
+  const { signal, onProgress, onDownload } = options as PullOptions;
+  checkHubChoice(options);
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
   for (const [name, call] of Object.entries({ onProgress, onDownload }))

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { checkOneOf } from '../checks';
+import { checkOneOf, checkString } from '../checks';
 import { CapstanError } from '../errors';
 
 /** A site that models are downloaded from. */
@@ -28,9 +28,18 @@ export interface HubSettings {
 }
 
 /** Settings that come from options, and not from the environment. */
-export interface HubOverrides {
+export interface HubChoice {
+  hub?: HubKind | undefined;
   token?: string | null | undefined;
   cacheDir?: string | undefined;
+}
+
+/** @throws CapstanError `invalid_argument` that names the first invalid option. */
+export function checkHubChoice({ hub, token, cacheDir }: HubChoice): HubChoice {
+  if (hub !== undefined) checkOneOf('hub', hub, HUBS);
+  if (token !== undefined && token !== null) checkString('token', token);
+  if (cacheDir !== undefined) checkString('cacheDir', cacheDir);
+  return { hub, token, cacheDir };
 }
 
 const ENDPOINTS: Readonly<Record<HubKind, string>> = {
@@ -45,8 +54,8 @@ const MAX_TOKEN_CHARS = 1024;
  * Reads the environment variables of huggingface_hub, and `MODELSCOPE_API_TOKEN`.
  * @throws CapstanError `invalid_argument` that names the variable.
  */
-export function hubSettings(hub: unknown, env: NodeJS.ProcessEnv, { token, cacheDir }: HubOverrides = {}): HubSettings {
-  const kind = checkOneOf('hub', hub ?? 'huggingface', HUBS);
+export function hubSettings(choice: HubChoice, env: NodeJS.ProcessEnv): HubSettings {
+  const { hub: kind = 'huggingface', token, cacheDir } = checkHubChoice(choice);
   const home = homeFolder(env);
   const ownFolder = set(env.HF_HUB_CACHE) ?? set(env.HUGGINGFACE_HUB_CACHE);
   const shared = ownFolder === undefined ? join(home, 'hub') : expand(ownFolder, env);

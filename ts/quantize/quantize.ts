@@ -5,7 +5,7 @@ import { checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } fro
 import { CapstanError } from '../errors';
 import { locateModel } from '../hub/locate';
 import type { ModelInfo } from '../hub/model-info';
-import { type HubKind, HUBS } from '../hub/settings';
+import { checkHubChoice, type HubKind } from '../hub/settings';
 import { INDEX_FILE } from '../hub/select-files';
 import { freeDiskBytes, throwIfAborted } from '../hub/system';
 import { EMBEDDING_FILE, readStoredTensors } from '../model/checkpoint';
@@ -44,6 +44,10 @@ export interface QuantizeOptions {
   maxShardBytes?: number;
   /** Where a model with a name comes from. Default: as in `Engine.load`. */
   hub?: HubKind;
+  /** As in `Engine.load`. */
+  token?: string | null;
+  /** As in `Engine.load`. */
+  cacheDir?: string;
   /** Aborting it makes the call reject with code `aborted`, and removes what was written. */
   signal?: AbortSignal;
   /** Called for each piece of work. If it throws, the call rejects with that error. */
@@ -64,7 +68,17 @@ export interface QuantizedModel {
   weightBytes: number;
 }
 
-const OPTIONS = ['quantization', 'groupSize', 'maxShardBytes', 'hub', 'signal', 'onProgress', 'onDownload'];
+const OPTIONS = [
+  'quantization',
+  'groupSize',
+  'maxShardBytes',
+  'hub',
+  'token',
+  'cacheDir',
+  'signal',
+  'onProgress',
+  'onDownload',
+];
 const GROUP_SIZES = [16, 32, 64, 128] as const;
 const DEFAULT_SHARD_BYTES = 4e9;
 
@@ -98,23 +112,24 @@ export async function quantize(model: string, out: string, options: QuantizeOpti
 
 function checkOptions(options: QuantizeOptions): void {
   checkKnownKeys('options', checkObject('options', options), OPTIONS);
-  const { quantization, groupSize, maxShardBytes, hub, signal } = options;
+  const { quantization, groupSize, maxShardBytes, signal } = options;
   if (quantization !== undefined) checkOneOf('quantization', quantization, ['int8', 'int4']);
   if (groupSize !== undefined && !GROUP_SIZES.includes(groupSize))
     throw CapstanError.argument('groupSize', GROUP_SIZES.join(', ').replace(/, (\d+)$/, ' or $1'), groupSize);
   if (maxShardBytes !== undefined) checkNumber('maxShardBytes', maxShardBytes, { min: 1, isInteger: true });
-  if (hub !== undefined) checkOneOf('hub', hub, HUBS);
+  checkHubChoice(options);
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
 }
 
-async function locateFolder(model: string, { hub, signal, onProgress, onDownload }: QuantizeOptions): Promise<string> {
+async function locateFolder(model: string, options: QuantizeOptions): Promise<string> {
+  const { signal, onProgress, onDownload } = options;
   throwIfAborted(signal, 'quantization');
   const located =
     model === DEMO_MODEL
       ? { path: model }
       : await locateModel(model, {
-          hub,
+          hub: checkHubChoice(options),
           signal,
           engineOptions: {},
           onDownload,

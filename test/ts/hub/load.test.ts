@@ -2,8 +2,8 @@
 import { mkdirSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Engine, type LoadProgress, listModels, modelInfo, pullModel, removeModel } from '../../../ts';
-import { HubServer } from '../../fakes/hub-server';
+import { describeModel, Engine, type LoadProgress, listModels, modelInfo, pullModel, removeModel } from '../../../ts';
+import { HubServer, TOKEN } from '../../fakes/hub-server';
 import { tinyModel } from '../../fakes/tiny-model';
 
 const NAME = 'acme/tiny';
@@ -44,6 +44,19 @@ test('Engine.load downloads a model, reports both stages, and names it', async (
   hub.requests.length = 0;
   await (await Engine.load(`hf:${NAME}@main`)).close();
   expect(hub.requests).toEqual([]);
+});
+
+test('Engine.load and describeModel take the folder of the cache and the token', async () => {
+  const cacheDir = mkdtempSync(join(tmpdir(), 'capstan-hub-'));
+  const options = { cacheDir, token: TOKEN };
+  hub.add('acme/private', FILES, { isPrivate: true });
+  await expect(Engine.load('acme/private', { cacheDir })).rejects.toMatchObject({ code: 'model_not_found' });
+  expect((await describeModel('acme/private', options)).modelName).toBe('acme/private');
+  await (await Engine.load('acme/private', options)).close();
+  expect((await listModels({ cacheDir })).map(({ repository }) => repository)).toEqual(['acme/private']);
+  expect(await listModels()).toEqual([]);
+  await expect(Engine.load(NAME, { token: 7 as unknown as string })).rejects.toMatchObject({ param: 'token' });
+  await expect(Engine.load(NAME, { cacheDir: null as unknown as string })).rejects.toMatchObject({ param: 'cacheDir' });
 });
 
 test('a signal and a callback that throws end the download', async () => {

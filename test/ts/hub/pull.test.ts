@@ -588,7 +588,7 @@ describe('GGUF', () => {
 describe('a name', () => {
   const locate = (text: string, more: object = {}) =>
     locateModel(text, {
-      hub: undefined,
+      hub: {},
       signal: undefined,
       engineOptions: {},
       onProgress: () => {},

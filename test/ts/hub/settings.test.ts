@@ -1,7 +1,8 @@
-import { hubSettings } from '../../../ts/hub/settings';
+import { type HubKind, hubSettings } from '../../../ts/hub/settings';
 
 const HOME = '/home/me';
-const settings = (env: NodeJS.ProcessEnv = {}, hub?: string) => hubSettings(hub, { HOME, ...env });
+const settings = (env: NodeJS.ProcessEnv = {}, hub?: string) =>
+  hubSettings({ hub: hub as HubKind | undefined }, { HOME, ...env });
 
 test.each<[env: NodeJS.ProcessEnv, cacheDir: string]>([
   [{}, '/home/me/.cache/huggingface/hub'],
