@@ -36,8 +36,7 @@ afterEach(async () => {
   await driver?.detach();
   driver = undefined;
   await logs.close();
-  // An aborted start may still be making its folder.
-  rmSync(dir, { recursive: true, force: true, maxRetries: 10 });
+  rmSync(dir, { recursive: true, force: true });
 });
 
 const script = (name: string, text: string): string => {
@@ -99,7 +98,10 @@ describe('a start that hangs', () => {
     const opened = await openDriver();
     const spec = newSpec();
     await expect(opened.ensure(spec, AbortSignal.abort())).rejects.toThrow();
-    expect(existsSync(join(dir, 'data', 'replicas', spec.id, 'state'))).toBe(false);
+    const folder = join(dir, 'data', 'replicas', spec.id);
+    // The last file that a start prepares.
+    await until(() => existsSync(join(folder, 'note.json')));
+    expect(existsSync(join(folder, 'state'))).toBe(false);
   });
 });
 
