@@ -156,6 +156,7 @@ void CpuBackend::run_panels(const GemmArgs& args, const CpuMatrix& matrix, int t
   part.num_parts = matrix.num_parts;
   part.panel_begin = begin;
   part.panel_end = end;
+  part.prefetches = wants_prefetch_;
   kernels_.gemm(part);
 }
 

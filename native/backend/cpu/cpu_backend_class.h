@@ -246,6 +246,7 @@ class CpuBackend final : public Backend {
   const bool has_int8_acts_;
   bool has_bf16_acts_;
   const CpuKernels& kernels_;
+  const bool wants_prefetch_ = wants_prefetch();
   const std::unique_ptr<Comm> comm_;
   StepProfile* const profile_;  // null = no profile
   Team team_;

@@ -341,7 +341,7 @@ void gemm_with(const GemmArgs& args) {
       tile.panel_words = panel_words;
       tile.steps = steps / args.num_parts;
       tile.num_parts = args.num_parts;
-      plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
+      if (args.prefetches || args.acts.rows > 1) plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<WeightsTile<W>>(rows, panels, tile, sums);
       store_sums(args, row, rows, panel, panels, sums);
     }

@@ -154,7 +154,8 @@ struct GemmArgs {
   int64_t out_stride = 0;
   ActTiles gated;  // kGated and kActivated: (rows, num_features)
   Activation activation = Activation::kSilu;
-  Xielu xielu;  // kActivated
+  Xielu xielu;             // kActivated
+  bool prefetches = true;  // false: one row leaves it to the processor to prefetch the weights
 };
 
 // The KV cache of one layer. K: (num_blocks, num_kv_heads, block_size / 16, k_dim, 16 slots) in f32 or f16,

@@ -257,13 +257,18 @@ struct QuantTile {
   const float* totals;
   const char* panels;
   QuantWeights quant;
-  bool prefetches;  // one tile of rows reads the panels from memory, the others from the cache
+  bool copies_heads;       // see kMaxCopiedHead
+  int64_t prefetch_bytes;  // ahead of the reads of each panel; 0 = none
 };
 
 // Ahead of the reads of each panel. Codes of 5 and 6 bits take more instructions per byte, so the processor looks less
 // far ahead by itself.
 template <int kBits>
 constexpr int64_t kQuantPrefetchBytes = kBits == 5 || kBits == 6 ? 12288 : 8192;
+
+// A processor prefetches best what is read in order, and stops at each gap. So the head of a panel, which is all before
+// its codes, is copied when the tile begins. The codes push a larger head out of the L1 cache before it is used.
+constexpr int64_t kMaxCopiedHead = 3072;
 
 // Numbers above 127 need an unsigned byte.
 template <int kBits, bool kHasTable>
@@ -364,9 +369,19 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
   const bool has_offset = kScales == KnownScales::kAny ? quant.type.offset != OffsetKind::kNone
                                                        : kScales == KnownScales::kTimesF16WithOffsets;
   const uint32_t* a = tile.words;
-  const char* codes[P];
-  for (int p = 0; p < P; ++p)
-    codes[p] = tile.panels + p * quant.panel_bytes + quant.codes_at;
+  const char *codes[P], *heads[P];
+  for (int p = 0; p < P; ++p) {
+    heads[p] = tile.panels + p * quant.panel_bytes;
+    codes[p] = heads[p] + quant.codes_at;
+  }
+  alignas(64) char copy[kMaxCopiedHead];
+  if (P == 1 && tile.copies_heads) {
+    for (int64_t i = 0; i < quant.codes_at; i += 64) {
+      prefetch(heads[0] + i + tile.prefetch_bytes);
+      __builtin_memcpy(copy + i, heads[0] + i, 64);
+    }
+    heads[0] = copy;
+  }
   Vec part_sums[P][R];
   float pending[3][P * R * 16];  // by level: subtrees whose right half is not computed yet
 #pragma GCC unroll 4
@@ -377,17 +392,17 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
   int part = 0;
   const int64_t scale_step = quant.codes_at / quant.num_runs;
   for (int run = 0; run < quant.num_runs; ++run) {
-    // Near the end of a panel, prefetches the codes of the next tile's panels. Their scales are a separate stream.
+    // Near the end of a panel, prefetches the codes of the next tile's panels. Heads that are not copied are a separate
+    // stream.
     const int64_t left = tile.panels + quant.panel_bytes - codes[0];
-    int64_t ahead = kQuantPrefetchBytes<kBits>;
-    if (left <= kQuantPrefetchBytes<kBits>) ahead += (P - 1) * quant.panel_bytes + quant.codes_at;
-    if (tile.prefetches) {
+    int64_t ahead = tile.prefetch_bytes;
+    if (ahead > 0 && !tile.copies_heads) {
+      if (left <= ahead) ahead += (P - 1) * quant.panel_bytes + quant.codes_at;
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p)
         prefetch(tile.panels + (P + p) * quant.panel_bytes + run * scale_step);
-    } else {
-      ahead = 0;
     }
+    if constexpr (R == 1) prefetch(a + 32);  // the codes of a long panel push the activations out of the L1 cache
     const int num_words = quant.runs[run].num_words;
     const int32_t* act_sums = tile.sums + run * R;
     IntVec totals[P][R];
@@ -400,9 +415,8 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
     a += num_words * R;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      const char* panel = tile.panels + p * quant.panel_bytes;
-      const Vec scale = load_scales<kScales>(quant, panel, run);
-      const Vec offset = has_offset ? load_offsets<kScales>(quant, panel, run, scale) : vec_zero();
+      const Vec scale = load_scales<kScales>(quant, heads[p], run);
+      const Vec offset = has_offset ? load_offsets<kScales>(quant, heads[p], run, scale) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         Vec& sum = part_sums[p][r];
@@ -451,20 +465,23 @@ struct QuantizedTile {
   }
 };
 
-// A tile of many rows has two panels, because the sums of three do not fit into the registers. One or two rows wait for
-// memory, which is fastest with few streams. But panels in 4 bits are so short that two at a time are faster for two
-// rows.
+// A tile of many rows has two panels, because the sums of three do not fit into the registers. Few rows wait for
+// memory, which is fastest with one stream. But panels in 4 bits are so short that two at a time are faster for two
+// rows, unless they are read in order.
 template <int kBits>
-inline int num_quant_tile_panels(int64_t rows) {
-  return kTilePanels == 1 || rows == 1 || (rows == 2 && kBits != 4) ? 1 : 2;
+inline int num_quant_tile_panels(int64_t rows, bool copies_heads) {
+  const bool is_one_stream = copies_heads || rows == 1 || (rows == 2 && kBits != 4);
+  return kTilePanels == 1 || is_one_stream ? 1 : 2;
 }
 
 // All panels are multiplied with one tile of rows before the next: a piece of a matrix is smaller than the activations.
 template <int kBits, bool kHasTable>
 void gemm_quantized(const GemmArgs& args) {
   const char* weights = static_cast<const char*>(args.weights);
-  float sums[kTilePanels * kTileRows * 16];
-  const int step = num_quant_tile_panels<kBits>(args.acts.rows);
+  float sums[2 * kTileRows * kPanelFeatures];
+  const bool copies_heads = args.acts.rows <= kMaxFewRows && args.quant.codes_at <= kMaxCopiedHead;
+  const int step = num_quant_tile_panels<kBits>(args.acts.rows, copies_heads);
+  const int stored = args.output == GemmOutput::kGated ? 2 : step;  // the values of two panels fill a vector
   for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
     const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
     QuantTile tile;
@@ -473,11 +490,17 @@ void gemm_quantized(const GemmArgs& args) {
     tile.sums = args.acts.sums + row * args.acts.num_runs;
     tile.totals = args.acts.totals + row * args.acts.num_runs;
     tile.quant = args.quant;
-    tile.prefetches = row == 0;
-    for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += step) {
-      const int panels = args.panel_end - panel < step ? 1 : step;
-      tile.panels = weights + (panel - args.weights_panel) * args.quant.panel_bytes;
-      compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, panels, tile, sums);
+    // The first tile of rows reads the panels from memory, the others from the cache.
+    tile.copies_heads = row == 0 && copies_heads;
+    const bool prefetches = row == 0 && (args.prefetches || args.acts.rows > 1 || !copies_heads);
+    tile.prefetch_bytes = prefetches ? kQuantPrefetchBytes<kBits> : 0;
+    for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += stored) {
+      const int panels = args.panel_end - panel < stored ? 1 : stored;
+      for (int p = 0; p < panels; p += step) {
+        tile.panels = weights + (panel + p - args.weights_panel) * args.quant.panel_bytes;
+        const int num_panels = panels - p < step ? 1 : step;
+        compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, num_panels, tile, sums + p * rows * kPanelFeatures);
+      }
       store_sums(args, row, rows, panel, panels, sums);
     }
   }
