@@ -158,6 +158,29 @@ test('refuses modules of experts and of recurrent layers by name', async () => {
   expect(await messageOf(other, 'qwen35-f32')).toContain('layers.0.linear_attn.out_proj: expected a linear layer');
 });
 
+test.each([
+  'model.vision_tower.vision_model.encoder.layers.0.self_attn.',
+  'model.visual.blocks.0.attn.',
+  'vision_tower.transformer.layers.1.attention.',
+  'model.multi_modal_projector.',
+  'model.audio_tower.layers.0.self_attn.',
+])('leaves out modules of images and sounds: %s', async (place) => {
+  const text = await read(copy());
+  // As PEFT names them in a model of text with images. The first tensor may be one of them.
+  const dir = copy({}, (name, tensor) => [
+    name
+      .replace('model.model.layers.0.self_attn.', `model.${place}`)
+      .replace('model.model.l', 'model.model.language_model.l'),
+    tensor,
+  ]);
+  const config = JSON.parse(readFileSync(join(dir, 'adapter_config.json'), 'utf8')) as object;
+  const targets = '.*language_model.*(mlp.*|layers\\.1\\.self_attn\\..*)';
+  writeFileSync(join(dir, 'adapter_config.json'), JSON.stringify({ ...config, target_modules: targets }));
+  const { source } = await read(dir);
+  const places = ({ modules }: typeof source) => modules.map(({ layer, projection }) => `${layer} ${projection}`);
+  expect(places(source)).toEqual(places(text.source).filter((name) => !/^0 [qkvo]_/.test(name)));
+});
+
 test('says which file is missing', async () => {
   const dir = copy();
   rmSync(join(dir, 'adapter_model.safetensors'));
