@@ -18,6 +18,7 @@ const GGUF_FILES = {
   'phi3-all': 'phi3-f32.gguf',
   'glm4-regex': 'glm4-f32.gguf',
   'llama31-gguf': 'llama31-f16-00001-of-00003.gguf',
+  'smollm3-gguf': 'smollm3-fourth-bf16.gguf',
 };
 
 interface LoraGolden extends Golden {

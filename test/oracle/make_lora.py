@@ -51,6 +51,7 @@ CASES = {
         {"r": 4, "lora_alpha": 4, "target_modules": r".*\.(self_attn\.[qk]_proj|mlp\.(gate_up|down)_proj)"},
     ),
     "qwen35-attention": ("qwen35-f32", torch.float16, {"r": 4, "lora_alpha": 8, "target_modules": ATTENTION}),
+    "smollm3-gguf": ("smollm3-fourth-bf16", torch.float32, {"r": 4, "lora_alpha": 4, "target_modules": ["q_proj", "k_proj", "o_proj"]}),
     "gemma2-rows": ("gemma2-f32", torch.float32, {"r": 2, "lora_alpha": 4, "target_modules": ["o_proj", "down_proj"]}),
     "granite-layer": (
         "granite-f32",

@@ -252,15 +252,17 @@ class LayerTensors {
 
   #addAttention(): void {
     const { hiddenSize: hidden, numHeads, qkNorm, hasOutputGate } = this.spec;
-    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, hasEqualKeysAndValues } = this.features;
+    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, interleavesAllLayers, hasEqualKeysAndValues } =
+      this.features;
     const layer = this.spec.layers[this.layer];
     const { headDim = this.spec.headDim, numKvHeads = this.spec.numKvHeads } = layer;
     const hasKeys = layer.kvSource === undefined;
     const queries = numHeads * headDim;
     const keys = numKvHeads * headDim;
     const rope = this.spec.ropes[layer.rope] as NativeModelSpec['ropes'][number] | undefined;
+    const numPaired = rope?.rotaryDim ?? (interleavesAllLayers === true ? headDim : 0);
     const pairs =
-      isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
+      isRopeInterleaved === true && numPaired > 0 ? { interleaved: { size: headDim, rows: numPaired } } : {};
     if (isQkvFused && isRopeInterleaved === true) {
       // The rows of values are in order, so each part is a tensor.
       const add = (name: string, numRows: number, first: number, order = {}) =>
