@@ -106,7 +106,11 @@ function checkNames(
   for (const name of stored.keys()) {
     const module = withoutPrefix(name);
     if (!known.has(module))
-      throw unsupportedFile(name, 'a linear layer of attention or of a dense MLP of this model', 'another module');
+      throw unsupportedFile(
+        name,
+        'a linear layer of attention, of a recurrent mixer or of a dense MLP of this model',
+        'another module',
+      );
     if (seen.has(module)) throw invalidFile(name, 'each module once', 'a second one with another prefix');
     seen.add(module);
   }
