@@ -46,6 +46,7 @@ class LoraMatrix {
 
 // The updates of the matrices of a layer; null = none.
 struct LayerAdapter {
+  // qkv_proj: of a recurrent layer, the update of in_proj.
   std::unique_ptr<LoraMatrix> qkv_proj, o_proj, gate_up_proj, down_proj;
 };
 

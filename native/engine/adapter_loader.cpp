@@ -28,6 +28,17 @@ void check_memory(int64_t needed, int64_t available) {
                                              std::to_string(available >> 20) + " MiB of memory are available");
 }
 
+void check_device(const ModelSpec& spec, const AdapterSource& source, const BackendInfo& backend) {
+  if (backend.name == "cpu") return;
+  for (const auto& [layer, projection, a, b, scale] : source.modules) {
+    const bool is_recurrent = spec.layers[static_cast<size_t>(layer)].mixer != Mixer::kAttention;
+    if (is_recurrent && (projection == "o_proj" || projection.starts_with("in_proj")))
+      throw Error(
+          ErrorCode::kUnsupportedModel,
+          "tensor " + a.name + ": adapters of recurrent layers run on the CPU only, got the device " + backend.name);
+  }
+}
+
 }  // namespace
 
 AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner, int max_rank,
@@ -37,6 +48,7 @@ AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, 
     const CheckpointFiles files(source.files);
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
+    check_device(spec, source, ranks[0].backend->info());
     check_memory(packed_bytes(source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();

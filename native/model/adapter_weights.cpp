@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "native/base/error.h"
+#include "native/model/recurrent_weights.h"
 #include "native/model/slicer.h"
 
 namespace capstan {
@@ -26,6 +27,10 @@ std::map<std::string, ProjectionSize> projection_sizes(const ModelSpec& spec, co
     if (has_keys) sizes["k_proj"] = sizes["v_proj"] = {hidden, keys};
     if (has_keys && !spec.has_output_gate) sizes["qkv_proj"] = {hidden, queries + 2 * keys};
     sizes["o_proj"] = {queries, hidden};
+  } else {
+    for (const auto& [name, outputs] : recurrent_projections(spec, layer.mixer))
+      sizes[name] = {hidden, outputs};
+    sizes["o_proj"] = {spec.recurrent.output_size(), hidden};
   }
   if (!layer.is_moe) {
     sizes["up_proj"] = {hidden, inner};
@@ -44,7 +49,7 @@ void check_module(const ModelSpec& spec, const AdapterModule& module, const Tens
   const auto sizes = projection_sizes(spec, spec.layers[static_cast<size_t>(module.layer)]);
   const auto size = sizes.find(module.projection);
   if (size == sizes.end())
-    refuse("expected a projection of attention or of a dense MLP of layer " + std::to_string(module.layer) + ", got " +
+    refuse("expected a projection of the mixer or of a dense MLP of layer " + std::to_string(module.layer) + ", got " +
            module.projection);
   const int64_t r = tensors.at(module.a.name).rows;
   if (r > max_rank)
@@ -73,18 +78,20 @@ class LayerSources {
   LayerSources(const ModelSpec& spec, const LayerSpec& layer, const ShardPlan& plan, const Slicer& slicer)
       : spec_(spec), layer_(layer), plan_(plan), slicer_(slicer) {}
 
-  LoraSource qkv, o, gate_up, down;
+  LoraSource qkv, o, gate_up, down;  // qkv: of a recurrent layer, in_proj
 
   void add(const AdapterModule& module) {
     const std::string& name = module.projection;
     if (name == "o_proj")
-      add_row_parallel(o, module, {plan_.head_begin * head_dim(), plan_.num_heads * head_dim()});
+      add_row_parallel(o, module, mixer_outputs());
     else if (name == "down_proj")
       add_row_parallel(down, module, intermediate());
     else if (name == "gate_proj" || name == "up_proj" || name == "gate_up_proj")
       add_gate_up(module);
-    else
+    else if (layer_.mixer == Mixer::kAttention)
       add_attention_inputs(module);
+    else
+      add_recurrent_inputs(module);
   }
 
  private:
@@ -92,6 +99,10 @@ class LayerSources {
     int64_t begin = 0, count = 0;
   };
   int64_t head_dim() const { return spec_.head_dim_of(layer_); }
+  Range mixer_outputs() const {
+    if (layer_.mixer == Mixer::kAttention) return {plan_.head_begin * head_dim(), plan_.num_heads * head_dim()};
+    return {plan_.recurrent.first_channel, plan_.recurrent.shape.output_size()};
+  }
   Range intermediate() const {
     const int64_t size = spec_.intermediate_size_of(layer_) / plan_.world_size;
     return {plan_.rank * size, size};
@@ -122,6 +133,16 @@ class LayerSources {
     if (is_fused || module.projection == "k_proj") add_output(factors, module, q.count, {queries + kv.begin, kv.count});
     if (is_fused || module.projection == "v_proj")
       add_output(factors, module, q.count + kv.count, {queries + keys + kv.begin, kv.count});
+  }
+
+  void add_recurrent_inputs(const AdapterModule& module) {
+    LoraFactors& factors = add_column_parallel(qkv, module);
+    const HasTensor has = [&](const std::string& name) { return name == module.projection; };
+    int64_t first_feature = 0;
+    for (const auto& [tensor, begin, count] : recurrent_columns(spec_, layer_.mixer, plan_.recurrent, has)) {
+      if (tensor == module.projection) add_output(factors, module, first_feature, {begin, count});
+      first_feature += count;
+    }
   }
 
   // In q_proj, the query of each head is followed by its gate.
@@ -196,8 +217,10 @@ AdapterWeights load_adapter_weights(const ModelSpec& spec, const ShardPlan& plan
       return lora;
     };
     const LayerWeights& layer = weights.layers[i];
-    adapter.layers[i] = {load(sources.qkv, layer.qkv_proj), load(sources.o, layer.o_proj),
-                         load(sources.gate_up, layer.gate_up_proj), load(sources.down, layer.down_proj)};
+    const bool is_recurrent = layer.qkv_proj == nullptr;
+    adapter.layers[i] = {load(sources.qkv, is_recurrent ? layer.recurrent.in_proj : layer.qkv_proj),
+                         load(sources.o, layer.o_proj), load(sources.gate_up, layer.gate_up_proj),
+                         load(sources.down, layer.down_proj)};
   }
   return adapter;
 }

@@ -12,8 +12,10 @@ namespace capstan {
 // The factors of one projection of an adapter.
 struct AdapterModule {
   int layer = 0;
-  std::string projection;  // q_proj, k_proj, v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj or down_proj
-  TensorEntry a, b;        // (r, inputs) and (outputs, r)
+  // q_proj, k_proj, v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj or down_proj. Of a recurrent mixer,
+  // o_proj and those of recurrent_projections.
+  std::string projection;
+  TensorEntry a, b;  // (r, inputs) and (outputs, r)
   float scale = 1;
 };
 

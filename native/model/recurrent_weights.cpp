@@ -42,35 +42,21 @@ struct Ranges {
   }
 };
 
-// The slices of one matrix or convolution, in the order of its columns.
-class RowSource {
- public:
-  RowSource(const Slicer& slicer, const std::string& prefix) : slicer_(slicer), prefix_(prefix) {}
-
-  bool has(const char* name) const { return slicer_.has(prefix_ + name + ".weight"); }
-  // Appends rows of `name`.weight from `offset` + range.begin on, and of its bias if there is one.
-  void add(const std::string& name, int64_t offset, Range range) {
-    const int64_t begin = offset + range.begin;
-    source.slices.push_back(slicer_.rows_of(prefix_ + name + ".weight", begin, range.count));
-    slicer_.add_bias(source, prefix_ + name, begin, range.count);
-  }
-
-  MatrixSource source;
-
- private:
-  const Slicer& slicer_;
-  const std::string& prefix_;
-};
+// Rows of a tensor, as an offset and a range behind it.
+RecurrentColumns rows_of(const char* tensor, int64_t offset, Range range) {
+  return {tensor, offset + range.begin, range.count};
+}
 
 // Qwen3-Next stores the rows of one group together: q, k, v and z in one tensor, b and a in another. In its GGUF files
 // only b and a are so.
-void add_delta_net_columns(RowSource& rows, const RecurrentShard& shard, const Sizes& sizes) {
+std::vector<RecurrentColumns> delta_net_columns(const RecurrentShard& shard, const Sizes& sizes, const HasTensor& has) {
   const Ranges ranges(shard);
-  const auto add_grouped = [&](const char* name, int64_t group_rows, int64_t begin, int64_t count) {
+  std::vector<RecurrentColumns> columns;
+  const auto add_grouped = [&](const char* tensor, int64_t group_rows, int64_t begin, int64_t count) {
     for (int group = shard.first_group; group < shard.first_group + shard.shape.num_groups; ++group)
-      rows.add(name, group * group_rows, {begin, count});
+      columns.push_back(rows_of(tensor, group * group_rows, {begin, count}));
   };
-  if (rows.has("in_proj_qkvz")) {
+  if (has("in_proj_qkvz")) {
     const int64_t values = sizes.heads_per_group() * sizes.head_dim, keys = sizes.state_size;
     const int64_t qkvz = 2 * keys + 2 * values;
     add_grouped("in_proj_qkvz", qkvz, 2 * keys, values);
@@ -78,42 +64,38 @@ void add_delta_net_columns(RowSource& rows, const RecurrentShard& shard, const S
     add_grouped("in_proj_qkvz", qkvz, 0, keys);
     add_grouped("in_proj_qkvz", qkvz, 2 * keys + values, values);
   } else {
-    rows.add("in_proj_qkv", 2 * sizes.keys, ranges.values);
-    rows.add("in_proj_qkv", sizes.keys, ranges.keys);
-    rows.add("in_proj_qkv", 0, ranges.keys);
-    rows.add("in_proj_z", 0, ranges.values);
+    columns.push_back(rows_of("in_proj_qkv", 2 * sizes.keys, ranges.values));
+    columns.push_back(rows_of("in_proj_qkv", sizes.keys, ranges.keys));
+    columns.push_back(rows_of("in_proj_qkv", 0, ranges.keys));
+    columns.push_back(rows_of("in_proj_z", 0, ranges.values));
   }
-  if (rows.has("in_proj_ba")) {
+  if (has("in_proj_ba")) {
     const int64_t heads = sizes.heads_per_group();
     add_grouped("in_proj_ba", 2 * heads, heads, heads);
     add_grouped("in_proj_ba", 2 * heads, 0, heads);
   } else {
-    rows.add("in_proj_a", 0, ranges.heads);
-    rows.add("in_proj_b", 0, ranges.heads);
+    columns.push_back(rows_of("in_proj_a", 0, ranges.heads));
+    columns.push_back(rows_of("in_proj_b", 0, ranges.heads));
   }
-}
-
-// The rows of in_proj are the gate, x, B, C and the time steps.
-void add_mamba_columns(RowSource& rows, const Ranges& ranges, const Sizes& sizes) {
-  rows.add("in_proj", sizes.values, ranges.values);
-  rows.add("in_proj", 2 * sizes.values, ranges.keys);
-  rows.add("in_proj", 2 * sizes.values + sizes.keys, ranges.keys);
-  rows.add("in_proj", 0, ranges.values);
-  rows.add("in_proj", 2 * sizes.values + 2 * sizes.keys, ranges.heads);
-}
-
-void add_short_conv_columns(RowSource& rows, const Ranges& ranges, const Sizes& sizes) {
-  for (const int64_t part : {0, 1, 2})
-    rows.add("in_proj", part * sizes.channels, ranges.channels);
+  return columns;
 }
 
 // The channels in the order of the columns of in_proj.
-void add_conv_channels(RowSource& rows, Mixer mixer, const Ranges& ranges, const Sizes& sizes) {
-  if (mixer == Mixer::kShortConv) return rows.add("conv", 0, ranges.channels);
+std::vector<RecurrentColumns> conv_channels(Mixer mixer, const Ranges& ranges, const Sizes& sizes) {
+  if (mixer == Mixer::kShortConv) return {rows_of("conv", 0, ranges.channels)};
   const bool is_delta = mixer == Mixer::kDeltaNet;  // whose channels are q, k and v; of Mamba 2 x, B and C
-  rows.add("conv", is_delta ? 2 * sizes.keys : 0, ranges.values);
-  rows.add("conv", is_delta ? sizes.keys : sizes.values, ranges.keys);
-  rows.add("conv", is_delta ? 0 : sizes.values + sizes.keys, ranges.keys);
+  return {rows_of("conv", is_delta ? 2 * sizes.keys : 0, ranges.values),
+          rows_of("conv", is_delta ? sizes.keys : sizes.values, ranges.keys),
+          rows_of("conv", is_delta ? 0 : sizes.values + sizes.keys, ranges.keys)};
+}
+
+MatrixSource source_of(const std::vector<RecurrentColumns>& columns, const Slicer& slicer, const std::string& prefix) {
+  MatrixSource source;
+  for (const auto& [tensor, begin, count] : columns) {
+    source.slices.push_back(slicer.rows_of(prefix + tensor + ".weight", begin, count));
+    slicer.add_bias(source, prefix + tensor, begin, count);
+  }
+  return source;
 }
 
 [[noreturn]] void refuse_split(int world_size, const std::string& what) {
@@ -161,12 +143,14 @@ void check_recurrent_tensors(const ModelSpec& spec, Mixer mixer, const TensorTab
   const auto vector = [&](const char* name, int64_t size) { require_shape(tensors, prefix + name, 1, size); };
   matrix("conv", sizes.channels, spec.recurrent.conv_taps);
   matrix("o_proj", spec.hidden_size, spec.recurrent.output_size());
-  if (mixer == Mixer::kShortConv) return matrix("in_proj", 3 * sizes.channels, spec.hidden_size);
+  const auto projections = recurrent_projections(spec, mixer);
+  const auto projection = [&](const char* name) { matrix(name, projections.at(name), spec.hidden_size); };
+  if (mixer == Mixer::kShortConv) return projection("in_proj");
 
   vector("a_log", sizes.heads);
   vector("dt_bias", sizes.heads);
   if (mixer == Mixer::kMamba2) {
-    matrix("in_proj", 2 * sizes.values + 2 * sizes.keys + sizes.heads, spec.hidden_size);
+    projection("in_proj");
     vector("skip", sizes.heads);
     return vector("mixer_norm.weight", sizes.values);
   }
@@ -174,15 +158,41 @@ void check_recurrent_tensors(const ModelSpec& spec, Mixer mixer, const TensorTab
   // Tensors that hold the rows of a group together have the heads of a group together.
   const bool may_be_grouped = !spec.recurrent.heads_alternate;
   if (may_be_grouped && tensors.contains(prefix + "in_proj_qkvz.weight")) {
-    matrix("in_proj_qkvz", 2 * sizes.keys + 2 * sizes.values, spec.hidden_size);
+    projection("in_proj_qkvz");
   } else {
-    matrix("in_proj_qkv", 2 * sizes.keys + sizes.values, spec.hidden_size);
-    matrix("in_proj_z", sizes.values, spec.hidden_size);
+    projection("in_proj_qkv");
+    projection("in_proj_z");
   }
-  if (may_be_grouped && tensors.contains(prefix + "in_proj_ba.weight"))
-    return matrix("in_proj_ba", 2 * sizes.heads, spec.hidden_size);
-  matrix("in_proj_a", sizes.heads, spec.hidden_size);
-  matrix("in_proj_b", sizes.heads, spec.hidden_size);
+  if (may_be_grouped && tensors.contains(prefix + "in_proj_ba.weight")) return projection("in_proj_ba");
+  projection("in_proj_a");
+  projection("in_proj_b");
+}
+
+std::vector<RecurrentColumns> recurrent_columns(const ModelSpec& spec, Mixer mixer, const RecurrentShard& shard,
+                                                const HasTensor& has) {
+  const Sizes sizes(spec.recurrent);
+  const Ranges ranges(shard);
+  if (mixer == Mixer::kDeltaNet) return delta_net_columns(shard, sizes, has);
+  const auto in_proj = [](int64_t offset, Range range) { return rows_of("in_proj", offset, range); };
+  if (mixer == Mixer::kShortConv)
+    return {in_proj(0, ranges.channels), in_proj(sizes.channels, ranges.channels),
+            in_proj(2 * sizes.channels, ranges.channels)};
+  // The rows are the gate, x, B, C and the time steps.
+  return {in_proj(sizes.values, ranges.values), in_proj(2 * sizes.values, ranges.keys),
+          in_proj(2 * sizes.values + sizes.keys, ranges.keys), in_proj(0, ranges.values),
+          in_proj(2 * sizes.values + 2 * sizes.keys, ranges.heads)};
+}
+
+std::map<std::string, int64_t> recurrent_projections(const ModelSpec& spec, Mixer mixer) {
+  const Sizes sizes(spec.recurrent);
+  if (mixer == Mixer::kShortConv) return {{"in_proj", 3 * sizes.channels}};
+  if (mixer == Mixer::kMamba2) return {{"in_proj", 2 * sizes.values + 2 * sizes.keys + sizes.heads}};
+  return {{"in_proj_qkvz", 2 * sizes.keys + 2 * sizes.values},
+          {"in_proj_qkv", 2 * sizes.keys + sizes.values},
+          {"in_proj_z", sizes.values},
+          {"in_proj_ba", 2 * sizes.heads},
+          {"in_proj_a", sizes.heads},
+          {"in_proj_b", sizes.heads}};
 }
 
 RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, const RecurrentShard& shard,
@@ -190,18 +200,11 @@ RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, cons
                                         Backend& backend, const LoadProgress& progress) {
   const Sizes sizes(spec.recurrent);
   const Ranges ranges(shard);
-  RowSource columns(slicer, prefix), channels(slicer, prefix);
-  if (mixer == Mixer::kShortConv)
-    add_short_conv_columns(columns, ranges, sizes);
-  else if (mixer == Mixer::kMamba2)
-    add_mamba_columns(columns, ranges, sizes);
-  else
-    add_delta_net_columns(columns, shard, sizes);
-  add_conv_channels(channels, mixer, ranges, sizes);
+  const HasTensor has = [&](const std::string& name) { return slicer.has(prefix + name + ".weight"); };
 
   RecurrentWeights weights;
-  weights.in_proj = load_matrix(std::move(columns.source));
-  weights.conv = backend.load_convolution(channels.source, progress);
+  weights.in_proj = load_matrix(source_of(recurrent_columns(spec, mixer, shard, has), slicer, prefix));
+  weights.conv = backend.load_convolution(source_of(conv_channels(mixer, ranges, sizes), slicer, prefix), progress);
   if (mixer == Mixer::kShortConv) return weights;
   const auto vector = [&](const char* name, Range range) {
     return backend.load_vector(slicer.cols_of(prefix + name, range.begin, range.count), 0.0f, progress);

@@ -1,8 +1,10 @@
 #pragma once
 // The weights of recurrent layers: their tensors, and the share of one rank.
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "native/backend/backend.h"
 #include "native/model/slicer.h"
@@ -17,6 +19,22 @@ RecurrentShard make_recurrent_shard(const ModelSpec& spec, int rank, int world_s
 
 // Throws kInvalidModel unless the tensors of a recurrent layer have the correct shapes. `prefix` is "layers.N.".
 void check_recurrent_tensors(const ModelSpec& spec, Mixer mixer, const TensorTable& tensors, const std::string& prefix);
+
+// Rows of the tensor `tensor`, such as "in_proj_qkv".
+struct RecurrentColumns {
+  std::string tensor;
+  int64_t begin = 0, count = 0;
+};
+
+using HasTensor = std::function<bool(const std::string& name)>;
+
+// Returns the columns of the matrix in_proj of one rank, in their order. `has` says whether a delta net has
+// "in_proj_qkvz" and "in_proj_ba" in place of their parts.
+std::vector<RecurrentColumns> recurrent_columns(const ModelSpec& spec, Mixer mixer, const RecurrentShard& shard,
+                                                const HasTensor& has);
+
+// Returns the outputs of the projections that in_proj may be made of, by name, in the whole model.
+std::map<std::string, int64_t> recurrent_projections(const ModelSpec& spec, Mixer mixer);
 
 using LoadMatrix = std::function<std::unique_ptr<Matrix>(MatrixSource source)>;
 

@@ -260,7 +260,7 @@ TEST(adapters_are_refused_with_their_tensor) {
   wrong.add(1, "down_proj", 4, 64, 64);
   EXPECT(has(refusal(wrong), "layers.1.down_proj.lora_A: expected shape (4, 128), got (4, 64)"));
   unknown.add(0, "lm_head", 4, 64, 300);
-  EXPECT(has(refusal(unknown), "expected a projection of attention or of a dense MLP of layer 0, got lm_head"));
+  EXPECT(has(refusal(unknown), "expected a projection of the mixer or of a dense MLP of layer 0, got lm_head"));
   deep.add(2, "q_proj", 4, 64, 128);
   EXPECT(has(refusal(deep), "expected a layer below 2, got 2"));
   twice.add(0, "q_proj", 4, 64, 128).source.modules.push_back(twice.source.modules[0]);

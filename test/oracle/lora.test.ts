@@ -9,7 +9,18 @@ const FIXTURES = path.join(__dirname, 'fixtures');
 const LORA = path.join(FIXTURES, 'lora');
 
 /** Models whose adapters are mixed. */
-const BASES = ['llama3-f32', 'qwen2-bf16', 'phi3-f32', 'llama3-f16', 'granite-bf16', 'olmo2-bf16', 'qwen35-f32'];
+const BASES = [
+  'llama3-f32',
+  'qwen2-bf16',
+  'phi3-f32',
+  'llama3-f16',
+  'granite-bf16',
+  'olmo2-bf16',
+  'qwen35-f32',
+  'qwen3-next-f32',
+  'lfm2-f32',
+  'granite4-f32',
+];
 /** Those whose sizes have two equal parts. */
 const SPLIT_IN_TWO = ['granite-bf16', 'olmo2-bf16', 'qwen35-f32'];
 /** GGUF files of models with adapters. */
@@ -18,6 +29,10 @@ const GGUF_FILES = {
   'phi3-all': 'phi3-f32.gguf',
   'glm4-regex': 'glm4-f32.gguf',
   'llama31-gguf': 'llama31-f16-00001-of-00003.gguf',
+  'smollm3-gguf': 'smollm3-fourth-bf16.gguf',
+  'qwen35-attention': 'qwen35-f32.gguf',
+  'lfm2-linear': 'lfm2-f32.gguf',
+  'granite4-mamba': 'granite4-f32.gguf',
 };
 
 interface LoraGolden extends Golden {
@@ -160,6 +175,13 @@ test.each(Object.entries(GGUF_FILES))('%s equals PEFT on a GGUF file', async (na
   const gguf = { ...golden, base: path.join('gguf', file) };
   const options = { dtype: 'f32', computeDtype: 'f32' } as const;
   expect((await compare(gguf, options, new Comparison(golden, F32_TOLERANCE))).failures).toEqual([]);
+});
+
+test('a GGUF file of Qwen3.5 refuses adapters of recurrent layers: it stores their heads in another order', async () => {
+  const loading = withEngine('gguf/qwen35-f32.gguf', { loraModules: { a: path.join(LORA, 'qwen35-linear') } }, () =>
+    Promise.resolve(),
+  );
+  await expect(loading).rejects.toThrow(/linear_attn\.in_proj_\w+: expected a linear layer .*, got another module/);
 });
 
 test('an adapter that is loaded again finds no blocks of the old one', async () => {

@@ -51,6 +51,19 @@ CASES = {
         {"r": 4, "lora_alpha": 4, "target_modules": r".*\.(self_attn\.[qk]_proj|mlp\.(gate_up|down)_proj)"},
     ),
     "qwen35-attention": ("qwen35-f32", torch.float16, {"r": 4, "lora_alpha": 8, "target_modules": ATTENTION}),
+    "qwen35-linear": (
+        "qwen35-f32",
+        torch.float32,
+        {"r": 4, "lora_alpha": 4, "target_modules": "all-linear", "rank_pattern": {"in_proj_z": 7, "in_proj_b": 1}},
+    ),
+    "qwen3-next-mixers": (
+        "qwen3-next-f32",
+        torch.bfloat16,
+        {"r": 3, "lora_alpha": 3, "target_modules": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"]},
+    ),
+    "lfm2-linear": ("lfm2-f32", torch.float32, {"r": 3, "lora_alpha": 3, "target_modules": "all-linear"}),
+    "granite4-mamba": ("granite4-f32", torch.float32, {"r": 5, "lora_alpha": 5, "target_modules": ["in_proj", "out_proj", "q_proj"]}),
+    "smollm3-gguf": ("smollm3-fourth-bf16", torch.float32, {"r": 4, "lora_alpha": 4, "target_modules": ["q_proj", "k_proj", "o_proj"]}),
     "gemma2-rows": ("gemma2-f32", torch.float32, {"r": 2, "lora_alpha": 4, "target_modules": ["o_proj", "down_proj"]}),
     "granite-layer": (
         "granite-f32",

@@ -49,6 +49,8 @@ export interface ModelFeatures {
   hasEqualKeysAndValues?: boolean;
   /** Rotary positions turn neighbouring dimensions of a head instead of its halves. */
   isRopeInterleaved?: boolean;
+  /** The rows of layers without rotary positions are stored so, too. Adapters have them in order. */
+  interleavesAllLayers?: boolean;
   /** How the checkpoint stores the experts. */
   experts?: ExpertTensors;
   /** Recurrent layers: whether their projections and their convolution have biases. */

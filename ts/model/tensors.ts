@@ -102,7 +102,7 @@ export function requiredTensors(
   return wanted;
 }
 
-/** A linear layer of attention or of a dense MLP. */
+/** A linear layer of attention, of a recurrent mixer or of a dense MLP. */
 export interface ProjectionModule extends Pick<RequiredTensor, 'interleaved'> {
   layer: number;
   /** Canonical name, such as `q_proj`. */
@@ -111,7 +111,10 @@ export interface ProjectionModule extends Pick<RequiredTensor, 'interleaved'> {
   shape: [number, number];
 }
 
-const PROJECTIONS = /^layers\.\d+\.((?:q|k|v|qkv|o|gate|up|gate_up|down)_proj)\.weight$/;
+const PROJECTIONS =
+  /^layers\.\d+\.((?:q|k|v|qkv|o|gate|up|gate_up|down)_proj|in_proj(?:_(?:qkvz|qkv|z|ba|a|b))?)\.weight$/;
+/** The projections of a recurrent mixer. */
+const RECURRENT = /^(?:in_proj|o_proj)/;
 
 /**
  * Returns the modules that an adapter may change, by their names in transformers from `layers.` on. A module that gives
@@ -136,7 +139,9 @@ export function projectionModules({
   for (const [layer, { mixer }] of layers.entries())
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list()) {
       const [, name] = PROJECTIONS.exec(tensor.name) ?? [];
-      if (name === undefined || (name === 'o_proj' && mixer !== 'attention')) continue;
+      if (name === undefined) continue;
+      // GGUF files of Qwen3.5 have the heads in another order than adapters.
+      if (mixer !== 'attention' && RECURRENT.test(name) && spec.recurrent?.headsAlternate) continue;
       const { shape, interleaved, checkpointName } = tensor;
       const module = checkpointName.replace(/\.weight$/, '');
       const projection = {
@@ -252,15 +257,17 @@ class LayerTensors {
 
   #addAttention(): void {
     const { hiddenSize: hidden, numHeads, qkNorm, hasOutputGate } = this.spec;
-    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, hasEqualKeysAndValues } = this.features;
+    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, interleavesAllLayers, hasEqualKeysAndValues } =
+      this.features;
     const layer = this.spec.layers[this.layer];
     const { headDim = this.spec.headDim, numKvHeads = this.spec.numKvHeads } = layer;
     const hasKeys = layer.kvSource === undefined;
     const queries = numHeads * headDim;
     const keys = numKvHeads * headDim;
     const rope = this.spec.ropes[layer.rope] as NativeModelSpec['ropes'][number] | undefined;
+    const numPaired = rope?.rotaryDim ?? (interleavesAllLayers === true ? headDim : 0);
     const pairs =
-      isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
+      isRopeInterleaved === true && numPaired > 0 ? { interleaved: { size: headDim, rows: numPaired } } : {};
     if (isQkvFused && isRopeInterleaved === true) {
       // The rows of values are in order, so each part is a tensor.
       const add = (name: string, numRows: number, first: number, order = {}) =>

@@ -216,7 +216,9 @@ void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
   layer_ = layer;
   {
     const PartScope product(profile_, StepPart::kQkv);
+    begin_update(&LayerAdapter::qkv_proj);
     norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
+    end_update();
   }
   mixer_rows_ = recurrent_->run(layer, weights.recurrent, step_);
 }

@@ -15,10 +15,13 @@ std::unique_ptr<LoraMatrix> CpuBackend::load_lora(const LoraSource& source, cons
 
 void CpuBackend::allocate_lora(int64_t q_size) {
   const int64_t rows = limits_.max_num_tokens;
-  const int64_t widest = std::max({model_.hidden_size, model_.intermediate_size, q_size});
+  const int64_t widest =
+      std::max({model_.hidden_size, model_.intermediate_size, q_size, model_.recurrent.output_size()});
   // The layout with the most words pads each part of K to whole blocks.
   lora_act_words_ = round_up(widest, kBlockK) + 8 * kBlockK;
-  lora_t_stride_ = max_lora_values(limits_.max_lora_rank);
+  const bool has_delta_nets =
+      std::ranges::any_of(model_.layers, [](const DeviceLayer& layer) { return layer.mixer == Mixer::kDeltaNet; });
+  lora_t_stride_ = max_lora_values(limits_.max_lora_rank, has_delta_nets);
   lora_lane_stride_ = max_lora_lanes(limits_.max_lora_rank);
   lora_acts_ = HugeBuffer(static_cast<size_t>(rows * lora_act_words_) * sizeof(uint32_t), "the inputs of adapters");
   lora_lanes_ = HugeBuffer(static_cast<size_t>(rows * lora_lane_stride_) * sizeof(float), "the products of adapters");

@@ -43,9 +43,10 @@ struct CpuLora final : LoraMatrix {
 std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
                                    const CpuKernels& kernels);
 
-// The values of t of the widest update, and the rows of (values, 16) for gated matrices.
-constexpr int64_t max_lora_values(int max_rank) {
-  return round_up(int64_t{3} * max_rank, kPanelFeatures);
+// The values of t of the widest update, and the rows of (values, 16) for gated matrices. The matrix of a delta net
+// holds four projections, and that of attention three.
+constexpr int64_t max_lora_values(int max_rank, bool has_delta_nets) {
+  return round_up(int64_t{has_delta_nets ? 4 : 3} * max_rank, kPanelFeatures);
 }
 constexpr int64_t max_lora_lanes(int max_rank) {
   return round_up(max_rank, 2) * kPanelFeatures;

@@ -57,6 +57,11 @@ export function isRepeatable({ method, path }: { method: string; path: string })
   return method === 'POST' && REPEATABLE_PATHS.has(path);
 }
 
+/** Whether a path is a route of Capstan that takes a model. Containers and upstreams may have others. */
+export function isModelRoute(path: string): boolean {
+  return REPEATABLE_PATHS.has(path);
+}
+
 /** Whether a path belongs to the API of all deployments. */
 export function isInference(path: string): boolean {
   return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);

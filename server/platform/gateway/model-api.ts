@@ -12,7 +12,7 @@ import {
   type StreamedRequest,
   withBearerKey,
 } from 'capstan/internal';
-import { type DeploymentAddress, isInference } from './address';
+import { type DeploymentAddress, isInference, isModelRoute } from './address';
 import { ModelBodies, type ModelBody } from './model-body';
 import type { OwnerStorage } from './owner-storage';
 import { namesOf, type NamedModel, type Target, type Targets } from './targets';
@@ -92,12 +92,13 @@ export class ModelApi {
         new RecordedReply(reply, headers),
       ));
     }
-    if (!isInference(request.path))
-      throw new ApiError('unknown_url', `There is no ${request.path.slice(0, 100)} in the API of all deployments`);
-    if (request.method !== 'POST') throw wrongMethod('POST, OPTIONS');
+    if (!isInference(path)) throw unknownPath(path);
+    if (request.method !== 'POST') throw isModelRoute(path) ? wrongMethod('POST, OPTIONS') : unknownPath(path);
     // Before the body, so that the limits of a key hold for bodies that arrive slowly.
     const reservation = (facts.reservation = admitted(identity.reserve()));
-    const body = (facts.body = await this.#bodies.read(request, identity.ownerId));
+    const body = (facts.body = await this.#bodies.read(request, identity.ownerId).catch((error: unknown) => {
+      throw !isModelRoute(path) && namesNoModel(error) ? unknownPath(path) : error;
+    }));
     const requested = body.field.value;
     const named = this.#find(identity, requested);
     this.#admit(facts, reservation, named.target);
@@ -185,6 +186,17 @@ function sendJson(
   const all = { ...headers, 'Content-Type': 'application/json', 'Cache-Control': 'no-store' };
   if (request.method === 'HEAD') reply.send(200, { ...all, 'Content-Length': String(body.length) }, null);
   else reply.send(200, all, body);
+}
+
+function unknownPath(path: string): ApiError {
+  return new ApiError(
+    'unknown_url',
+    `There is no ${path.slice(0, 100)} in the API of all deployments. For a path that one deployment has, send POST with a JSON body and its field model`,
+  );
+}
+
+function namesNoModel(error: unknown): boolean {
+  return error instanceof ApiError && ['missing_required_parameter', 'unsupported_media_type'].includes(error.code);
 }
 
 function wrongMethod(allowed: string): ApiError {

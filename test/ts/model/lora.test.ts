@@ -121,8 +121,8 @@ test.each<[string, string, string]>([
   ['q_proj.lora_A.weight', 'q_proj.lora_embedding_A', 'got an update of an embedding'],
   ['q_proj.lora_B.weight', 'q_proj.lora_B.bias', 'got a bias of an update'],
   ['model.layers.0.mlp.up_proj.lora_A.weight', 'lm_head.modules_to_save.weight', 'got a weight of a module that was'],
-  ['layers.0.self_attn.q_proj', 'layers.9.self_attn.q_proj', 'expected a linear layer of attention or of a dense MLP'],
-  ['layers.0.self_attn.q_proj', 'layers.0.self_attn.rotary', 'expected a linear layer of attention or of a dense MLP'],
+  ['layers.0.self_attn.q_proj', 'layers.9.self_attn.q_proj', 'expected a linear layer of attention, of a recurrent'],
+  ['layers.0.self_attn.q_proj', 'layers.0.self_attn.rotary', 'expected a linear layer of attention, of a recurrent'],
 ])('refuses a tensor %s named %s', async (from, to, message) => {
   const dir = copy({}, (name, tensor) => [name.includes(from) ? name.replace(from, to) : name, tensor]);
   expect(await messageOf(dir)).toContain(message);
@@ -149,13 +149,36 @@ test('refuses missing and odd tensors by their names', async () => {
   expect(await messageOf(integers)).toContain('expected F32, F16 or BF16, got I32');
 });
 
-test('refuses modules of experts and of recurrent layers by name', async () => {
+test('refuses modules of experts, and what is no projection of a recurrent layer, by name', async () => {
   const expert = (name: string) => name.replace('self_attn.q_proj', 'mlp.experts.0.up_proj');
   const dir = copy({}, (name, tensor) => [expert(name), tensor], 'moe-attention');
   expect(await messageOf(dir, 'qwen2-moe-f32')).toContain('layers.0.mlp.experts.0.up_proj: expected a linear layer');
-  const recurrent = (name: string) => name.replace(/layers\.\d\.self_attn\.q_proj/, 'layers.0.linear_attn.out_proj');
+  const recurrent = (name: string) => name.replace(/layers\.\d\.self_attn\.q_proj/, 'layers.0.linear_attn.conv1d');
   const other = copy({}, (name, tensor) => [recurrent(name), tensor], 'qwen35-attention');
-  expect(await messageOf(other, 'qwen35-f32')).toContain('layers.0.linear_attn.out_proj: expected a linear layer');
+  expect(await messageOf(other, 'qwen35-f32')).toContain('layers.0.linear_attn.conv1d: expected a linear layer');
+});
+
+test.each([
+  'model.vision_tower.vision_model.encoder.layers.0.self_attn.',
+  'model.visual.blocks.0.attn.',
+  'vision_tower.transformer.layers.1.attention.',
+  'model.multi_modal_projector.',
+  'model.audio_tower.layers.0.self_attn.',
+])('leaves out modules of images and sounds: %s', async (place) => {
+  const text = await read(copy());
+  // As PEFT names them in a model of text with images. The first tensor may be one of them.
+  const dir = copy({}, (name, tensor) => [
+    name
+      .replace('model.model.layers.0.self_attn.', `model.${place}`)
+      .replace('model.model.l', 'model.model.language_model.l'),
+    tensor,
+  ]);
+  const config = JSON.parse(readFileSync(join(dir, 'adapter_config.json'), 'utf8')) as object;
+  const targets = '.*language_model.*(mlp.*|layers\\.1\\.self_attn\\..*)';
+  writeFileSync(join(dir, 'adapter_config.json'), JSON.stringify({ ...config, target_modules: targets }));
+  const { source } = await read(dir);
+  const places = ({ modules }: typeof source) => modules.map(({ layer, projection }) => `${layer} ${projection}`);
+  expect(places(source)).toEqual(places(text.source).filter((name) => !/^0 [qkvo]_/.test(name)));
 });
 
 test('says which file is missing', async () => {

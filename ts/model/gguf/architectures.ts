@@ -42,6 +42,8 @@ export interface GgufArchitecture {
    * models are made so.
    */
   interleavesHeads?: boolean;
+  /** The converter stores layers without rotary positions so, too. */
+  interleavesAllLayers?: boolean;
   /** Names of tensors that differ from `TENSOR_NAMES`. */
   names?: Readonly<Record<string, string>>;
   /** Keys that change what the model computes, and that its family understands. */
@@ -301,13 +303,14 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     ...SIGMOID_EXPERTS,
   },
   { name: 'phi3', modelType: 'phi3' },
-  { name: 'smollm3', modelType: 'smollm3', interleavesHeads: true },
+  { name: 'smollm3', modelType: 'smollm3', interleavesHeads: true, interleavesAllLayers: true },
   { name: 'granite', modelType: 'granite', ...GRANITE },
   { name: 'granitemoe', modelType: 'granitemoe', ...GRANITE },
   {
     name: 'granitehybrid',
     modelType: 'granitemoehybrid',
     ...GRANITE,
+    interleavesAllLayers: true,
     names: { ...RECURRENT_NAMES, in_proj: 'ssm_in', skip: 'ssm_d' },
     entries: {
       mamba_n_heads: 'ssm.time_step_rank',

@@ -39,7 +39,7 @@ export function refuseOtherLayers({ tensors }: Tensors, { needs = {} }: GgufArch
 /** GGUF has no keys for optional tensors: a model has those that one of its layers has. */
 export function readFeatures(
   { tensors }: Tensors,
-  { interleavesHeads = false, experts = EXPERTS }: GgufArchitecture,
+  { interleavesHeads = false, interleavesAllLayers = false, experts = EXPERTS }: GgufArchitecture,
   { layers }: Pick<NativeModelSpec, 'layers'>,
 ): ModelFeatures {
   const has = (...names: string[]) =>
@@ -58,6 +58,7 @@ export function readFeatures(
     isQkvFused,
     isGateUpFused: has('ffn_up.weight') && !has('ffn_gate.weight'),
     isRopeInterleaved: interleavesHeads,
+    interleavesAllLayers,
     ...(lacksValues({ tensors }, layers.length) ? { hasEqualKeysAndValues: true } : {}),
     ...(layers.some(({ isMoe }) => isMoe) ? { experts: readExperts(experts, has) } : {}),
   };

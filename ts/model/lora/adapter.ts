@@ -68,6 +68,9 @@ async function checkFolder(dir: string): Promise<void> {
 }
 
 const FACTOR = /^(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.\w+)?\.weight$/;
+/** Modules that read images and sounds, beside the text of a model. They change nothing here. */
+const BESIDE_TEXT =
+  /(?:^|\.)(?:vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\./;
 /** What the names of other tensors stand for. */
 const OTHERS: readonly (readonly [RegExp, string])[] = [
   [/\.lora_magnitude_vector\b/, 'a tensor of DoRA'],
@@ -81,6 +84,7 @@ function groupByModule(tensors: ReadonlyMap<string, StoredTensor>): Map<string, 
   for (const [name, tensor] of tensors) {
     if (name.length > MAX_TENSOR_NAME_LENGTH)
       throw invalidFile(name, `a name of at most ${MAX_TENSOR_NAME_LENGTH} characters`, `${name.length} characters`);
+    if (BESIDE_TEXT.test(name)) continue;
     const [, module, factor] = FACTOR.exec(name) ?? [];
     if (module === undefined) {
       const [, kind] = OTHERS.find(([pattern]) => pattern.test(name)) ?? [undefined, 'another tensor'];
@@ -102,7 +106,11 @@ function checkNames(
   for (const name of stored.keys()) {
     const module = withoutPrefix(name);
     if (!known.has(module))
-      throw unsupportedFile(name, 'a linear layer of attention or of a dense MLP of this model', 'another module');
+      throw unsupportedFile(
+        name,
+        'a linear layer of attention, of a recurrent mixer or of a dense MLP of this model',
+        'another module',
+      );
     if (seen.has(module)) throw invalidFile(name, 'each module once', 'a second one with another prefix');
     seen.add(module);
   }

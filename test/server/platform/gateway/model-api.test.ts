@@ -383,8 +383,11 @@ overBackends((make) => {
     for (const [method, path, status, code] of [
       ['POST', '/v1/models', 405, 'method_not_allowed'],
       ['GET', '/v1/chat/completions', 405, 'method_not_allowed'],
-      ['DELETE', '/v1/responses/resp_1', 405, 'method_not_allowed'],
+      ['DELETE', '/v1/responses', 405, 'method_not_allowed'],
       ['GET', '/v1', 404, 'unknown_url'],
+      ['GET', '/v1/assistants', 404, 'unknown_url'],
+      ['DELETE', '/v1/chat/completions/chatcmpl-1', 404, 'unknown_url'],
+      ['POST', '/v1/chat/completions/chatcmpl-1', 404, 'unknown_url'],
       ['GET', '/', 404, 'deployment_not_found'],
       ['GET', '/metrics', 404, 'deployment_not_found'],
       ['GET', '/v1/models/nothing', 404, 'model_not_found'],
@@ -413,7 +416,22 @@ overBackends((make) => {
       const response = await post(`${url}/v1/completions`, keys.alice, body, init);
       expect([body, response.status, errorOf(await response.text()).code]).toEqual([body, status, code]);
     }
+    for (const [path, body, init] of [
+      ['/v1/conversations', '{}', {}],
+      ['/v1/uploads', '{"bytes":1}', {}],
+      ['/v1/audio', 'x', { headers: { 'Content-Type': 'multipart/form-data; boundary=x' } }],
+    ] as [string, string, RequestInit][]) {
+      const response = await post(`${url}${path}`, keys.alice, body, init);
+      expect([path, response.status, errorOf(await response.text()).code]).toEqual([path, 404, 'unknown_url']);
+    }
     expect(seen).toEqual([]);
+  });
+
+  test('a path that only a deployment has is reached by its model', async () => {
+    const { url } = await start();
+    const response = await post(`${url}/v1/own/path`, keys.alice, { model: 'chat' });
+    expect(response.status).toBe(200);
+    expect((await response.json()) as Echo).toMatchObject({ url: '/v1/own/path' });
   });
 
   test('api.DOMAIN is the API, and no deployment', async () => {
