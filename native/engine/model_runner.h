@@ -28,7 +28,7 @@ class ModelRunner final : public StepRunner {
  public:
   // `control` (null with one rank) is an extra end of the ranks' communicator that wakes them all when one fails.
   // `max_rows`: most rows per lm_head call.
-  ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows, const PooledModel& pooled);
+  ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows, const PooledModel& pooled = {});
   ~ModelRunner() override;
 
   const std::vector<Rank>& ranks() const { return ranks_; }

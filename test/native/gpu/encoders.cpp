@@ -9,17 +9,23 @@
 namespace capstan::testing {
 namespace {
 
+HeadLayerSpec layer(int64_t output_size, Activation activation = Activation::kIdentity, bool has_norm = false,
+                    const std::vector<int32_t>& token_ids = {}) {
+  return {output_size, activation, has_norm, token_ids};
+}
+
 // Decoders with each kind of pooling, and heads as classifiers and sentence-transformers have them.
 std::vector<std::pair<const char*, TinyShape>> pooling_models() {
   TinyShape last, mean, weighted, max, root, first, yes_no;
-  last.pooling = Pooling::kLast, last.head = {{96, Activation::kTanh}, {7}};
-  mean.pooling = Pooling::kMean, mean.head = {{64}};
+  last.pooling = Pooling::kLast, last.head = {layer(96, Activation::kTanh), layer(7)};
+  mean.pooling = Pooling::kMean, mean.head = {layer(64)};
   weighted.pooling = Pooling::kWeightedMean, weighted.has_qk_norm = true;
-  max.pooling = Pooling::kMax, max.sliding_window = 40, max.head = {{5, Activation::kGelu, true}};
+  max.pooling = Pooling::kMax, max.sliding_window = 40, max.head = {layer(5, Activation::kGelu, true)};
   root.pooling = Pooling::kRootMean, root.has_final_norm = false;
-  first.pooling = Pooling::kFirst, first.norm_kind = NormKind::kLayer, first.head = {{64, Activation::kRelu, true}};
+  first.pooling = Pooling::kFirst, first.norm_kind = NormKind::kLayer,
+  first.head = {layer(64, Activation::kRelu, true)};
   // Norms of results wait for the next norm, and there is none after the last layer (Gemma 2).
-  yes_no.pooling = Pooling::kLast, yes_no.head = {{2, Activation::kIdentity, false, {7, 9}}};
+  yes_no.pooling = Pooling::kLast, yes_no.head = {layer(2, Activation::kIdentity, false, {7, 9})};
   yes_no.norms.attention_out = yes_no.norms.mlp_out = true;
   std::vector<std::pair<const char*, TinyShape>> all = {{"last", last},    {"mean", mean}, {"weighted", weighted},
                                                         {"max", max},      {"root", root}, {"first", first},
@@ -35,7 +41,7 @@ std::vector<std::pair<const char*, TinyShape>> encoder_models() {
   bert.norm_kind = NormKind::kLayer, bert.norms = {false, true, false, true, true};
   bert.has_gated_mlp = bert.has_final_norm = false, bert.activation = Activation::kGelu, bert.last_rope = -1;
   bert.embedding = {400, 2, 2, true, 0};
-  bert.pooling = Pooling::kFirst, bert.head = {{64, Activation::kTanh}, {1}};
+  bert.pooling = Pooling::kFirst, bert.head = {layer(64, Activation::kTanh), layer(5)};
   mpnet = bert;
   mpnet.embedding = {400, 0, 0, true, 32};
   mpnet.pooling = Pooling::kMean, mpnet.head = {};
@@ -45,10 +51,10 @@ std::vector<std::pair<const char*, TinyShape>> encoder_models() {
   nomic.pooling = Pooling::kMean, nomic.head = {};
   modernbert.norm_kind = NormKind::kLayer, modernbert.activation = Activation::kGelu, modernbert.sliding_window = 40;
   modernbert.embedding = {0, 0, 0, true, 0};
-  modernbert.pooling = Pooling::kMean, modernbert.head = {{64, Activation::kGelu, true}, {1}};
+  modernbert.pooling = Pooling::kMean, modernbert.head = {layer(64, Activation::kGelu, true), layer(5)};
   gemma3.norms.attention_out = gemma3.norms.mlp_out = gemma3.has_qk_norm = true;
   gemma3.activation = Activation::kGeluTanh, gemma3.sliding_window = 20, gemma3.embedding_scale = 8;
-  gemma3.pooling = Pooling::kMean, gemma3.head = {{192}, {64}};
+  gemma3.pooling = Pooling::kMean, gemma3.head = {layer(192), layer(64)};
   std::vector<std::pair<const char*, TinyShape>> all = {
       {"bert", bert}, {"mpnet", mpnet}, {"nomic", nomic}, {"modernbert", modernbert}, {"gemma3", gemma3}};
   for (auto& [name, shape] : all)
