@@ -42,6 +42,8 @@ const char* unsupported_feature(const DeviceModel& model) {
   const bool has_norms_of_results = (norms.attention_out || norms.mlp_out) && !norms.is_of_sum;
   if (model.norm_kind != NormKind::kRms && (has_norms_of_results || model.moe.num_experts > 0))
     return "layer norms of results or before experts";
+  if (model.embedding.num_distances > 0 && model.head_dim > kMaxBiasedHeadDim)
+    return "biases of distances with heads of more than 64 dimensions";
   return nullptr;
 }
 

@@ -381,6 +381,11 @@ TEST(cuda_refuses_what_it_lacks_of_norms) {
             }),
             "");
   EXPECT_EQ(refusal([](DeviceModel& model) { model.norm_kind = NormKind::kLayer; }), "");
+  EXPECT_EQ(refusal([](DeviceModel& model) {
+              model.head_dim = kMaxBiasedHeadDim + 1;
+              model.embedding.num_distances = 32;
+            }),
+            refused("biases of distances with heads of more than 64 dimensions"));
   EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = true; }),
             refused("scales of layers without norms of their results"));
   EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = model.norms.mlp_out = true; }), "");

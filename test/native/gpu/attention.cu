@@ -303,7 +303,7 @@ TEST(kernel_attention_over_the_shapes) {
       };
       check_attention(type, encoder(4, 2, 32, 0), {{1, 1}, {64, 64}, {70, 70}, {300, 3}});
       check_attention(type, encoder(3, 3, 24, 37), {{130, 130}, {20, 20}});
-      check_attention(type, encoder(2, 1, 256, 70, true), {{90, 90}, {330, 20}});
+      check_attention(type, encoder(2, 1, has_biases ? 64 : 256, 70, true), {{90, 90}, {330, 20}});
     }
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
