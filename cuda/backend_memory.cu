@@ -195,7 +195,7 @@ std::vector<std::string> CudaBackend::notes() const {
   if (num_decoded_ > 0)
     all.push_back(std::to_string(num_decoded_) + " quantized matrices are decoded to " + dtype_name(dtype_) +
                   " on cuda: they have several types, or parts of them begin between multiples of 16 columns");
-  if (features_.graphs) all.push_back(graph_note());
+  if (features_.graphs && model_.pooling == Pooling::kNone) all.push_back(graph_note());
   return all;
 }
 

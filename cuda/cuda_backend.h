@@ -310,12 +310,11 @@ class CudaBackend final : public Backend {
   std::vector<int64_t> rope_offsets_;
   DeviceBuffer query_scales_;  // per table (max_model_len)
   DeviceBuffer squares_;       // (max_num_tokens, heads of q and k) for norms over all heads
-  DeviceBuffer
-      logits_;  // (max_num_seqs, logits_stride) of a model that generates text; rank 0's holds the columns of all ranks
-  DeviceBuffer scratch_;     // of attention
-  DeviceBuffer rows_done_;   // (heads of q, k and v) zeros between products
-  DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
-  DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
+  DeviceBuffer logits_;        // (max_num_seqs, logits_stride); rank 0's holds the columns of all ranks
+  DeviceBuffer scratch_;       // of attention
+  DeviceBuffer rows_done_;     // (heads of q, k and v) zeros between products
+  DeviceBuffer tile_flags_;    // of row-parallel products by wgmma, zeros between products
+  DeviceBuffer parts_;         // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
   Acts norm_acts_;
   std::vector<Acts> attention_acts_;  // by KV group
   std::map<int64_t, Acts> mlp_acts_;  // by the inputs of down_proj

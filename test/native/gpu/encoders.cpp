@@ -132,6 +132,8 @@ void expect_pooled_like_the_cpu(const std::vector<std::pair<const char*, TinySha
       LoadRequest on_cpu = model.request();
       on_cpu.compute = ComputeChoice::kF32;
       Session cpu(on_cpu), cuda(on_device(model, world_size, false));
+      for (const std::string& note : cuda.info().notes)
+        EXPECT(note.find("CUDA graph") == std::string::npos);
       const auto wanted = together(cpu, shape), got = together(cuda, shape);
       for (size_t i = 0; i < wanted.size(); ++i)
         if (const double far = difference(got[i].pooled, wanted[i].pooled); !(far < 0.01))
