@@ -45,6 +45,15 @@ AddPartialsArgs CudaBackend::nccl_sum_args() const {
   return partials_args({&mine, 1}, 0, step_.num_tokens);
 }
 
+// Adds the pending sum, if any, to the hidden states of this rank.
+void CudaBackend::finish_sum() {
+  if (!pending_) return;
+  if (pending_->norm != nullptr) return all_reduce_and_norm(norm_args(nullptr, nullptr, step_.num_tokens));
+  if (pending_->local == nullptr) return all_reduce_partials(hidden_.as<float>());
+  launch_add_partials(local_sum_args(), stream_);
+  pending_.reset();
+}
+
 // Adds the pending sum to `hidden` (num_tokens, hidden_size), or stores it there if it replaces.
 void CudaBackend::all_reduce_partials(float* hidden) {
   CAPSTAN_CHECK(all_reduce_method_ != AllReduceMethod::kTwoShot);

@@ -39,13 +39,11 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (!model.layers.empty() && model.kv_groups.empty()) return "models without attention";
   // Scales are factors of the sum that the next norm adds.
   if (model.has_layer_scales && !norms.mlp_out) return "scales of layers without norms of their results";
-  if (norms.is_of_sum) return "norms of sums";
-  if (!model.is_causal) return "encoders";
-  if (model.pooling != Pooling::kNone) return "embeddings and scores";
-  const bool has_norms_of_results = norms.attention_out || norms.mlp_out;
+  const bool has_norms_of_results = (norms.attention_out || norms.mlp_out) && !norms.is_of_sum;
   if (model.norm_kind != NormKind::kRms && (has_norms_of_results || model.moe.num_experts > 0))
     return "layer norms of results or before experts";
-  if (!model.embedding.is_plain()) return "embeddings of positions";
+  if (model.embedding.num_distances > 0 && model.head_dim > kMaxBiasedHeadDim)
+    return "biases of distances with heads of more than 64 dimensions";
   return nullptr;
 }
 
@@ -125,15 +123,17 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     scratch_floats =
         std::max(scratch_floats, attention_scratch_floats(max_attention_splits(model, group, limits), layout));
   }
-  const bool has_norms_of_results = model.norms.attention_out || model.norms.mlp_out || model.per_layer_input_size > 0;
+  const bool has_norms_of_results =
+      ((model.norms.attention_out || model.norms.mlp_out) && !model.norms.is_of_sum) || model.per_layer_input_size > 0;
   hidden_ =
       device_floats(rows * model.hidden_size * (world_size() > 1 || has_norms_of_results ? 2 : 1), "the hidden states");
   if (has_norms_of_results && world_size() > 1 && limits.max_lora_rank > 0)
     sums_ = device_floats(rows * model.hidden_size, "the updated results");
   qkv_ = device_floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * k_dim) * 2, "the queries");
-  logits_ = device_floats(seqs * logits_stride(), "the logits");
-  if (ranks_->is_first())
+  const bool has_logits = model.pooling == Pooling::kNone;
+  if (has_logits) logits_ = device_floats(seqs * logits_stride(), "the logits");
+  if (has_logits && ranks_->is_first())
     sampler_ =
         std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs,
                                         limits.max_num_tokens + limits.max_num_seqs, stream_);
@@ -145,6 +145,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
       mlp_acts_[size] = make_acts(rows, split_of_rank(size), "the activations of the MLP");
   if (model.has_recurrent_layers()) allocate_recurrent(rows);
   if (model.per_layer_input_size > 0) allocate_layer_inputs(rows);
+  if (model.embedding.num_distances > 0) allocate_distances();
   if (model.moe.num_experts > 0) allocate_experts(rows);
   if (limits.max_lora_rank > 0) allocate_adapters(rows, 2 * round_up(model.intermediate_size, kTileRows / 2));
   int64_t rope_floats = 0;
@@ -173,7 +174,10 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   parts_ = device_floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_),
                          "the partial sums of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
-  rows_staging_.ensure_capacity(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
+  if (has_logits)
+    rows_staging_.ensure_capacity(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
+  else
+    allocate_pooling(seqs);
   wait_for(stream_);
 }
 
@@ -191,7 +195,7 @@ std::vector<std::string> CudaBackend::notes() const {
   if (num_decoded_ > 0)
     all.push_back(std::to_string(num_decoded_) + " quantized matrices are decoded to " + dtype_name(dtype_) +
                   " on cuda: they have several types, or parts of them begin between multiples of 16 columns");
-  if (features_.graphs) all.push_back(graph_note());
+  if (features_.graphs && model_.pooling == Pooling::kNone) all.push_back(graph_note());
   return all;
 }
 

@@ -174,6 +174,11 @@ void CudaBackend::attention(int layer, const LayerWeights& weights) {
     args.block_tables = group.block_tables;
     args.max_blocks_per_seq = step_.max_blocks_per_seq;
     args.window = model_.window(layer);
+    if (!model_.is_causal) args.reach = args.window > 0 ? args.window - 1 : model_.max_model_len;
+    if (model_.embedding.num_distances > 0) {
+      args.biases = distances_.biases.as<float>() + model_.max_model_len;
+      args.bias_stride = num_distances();
+    }
     args.scale = model_.attention_scale;
     args.soft_cap = model_.attention_soft_cap;
     args.sinks = device_vector(weights.sinks);
@@ -203,12 +208,7 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts,
                                         const float* norm) {
   enqueue([this, &weights, &acts, adapter, norm] {
     // With the MLP beside attention, the result of attention may wait too.
-    if (pending_ && pending_->local != nullptr) {
-      launch_add_partials(local_sum_args(), stream_);
-      pending_.reset();
-    } else if (pending_) {
-      all_reduce_partials(hidden_.as<float>());
-    }
+    finish_sum();
     GemmArgs product = gemm_args(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
     product.tile_flags = features_.k_splits ? tile_flags_.as<int32_t>() : nullptr;
@@ -244,6 +244,16 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts,
     project(product);
     if (world_size() == 1) sum.local = product.out, sum.parts = 1;
     pending_ = sum;
+  });
+}
+
+// As row_parallel_residual. `norm` is that of the result or of the sum.
+void CudaBackend::add_result(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm) {
+  if (!model_.norms.is_of_sum) return row_parallel_residual(weights, acts, adapter, norm);
+  row_parallel_residual(weights, acts, adapter, nullptr);
+  enqueue([this, norm] {
+    finish_sum();
+    norm_hidden(norm);
   });
 }
 

@@ -27,11 +27,12 @@ void CudaBackend::begin_step(const StepInput& step) {
     // A graph of decodes serves steps with sampled ids and steps without.
     reads_rank_0_ids_ =
         world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
-    if (!is_decode(step) || !features_.graphs || !adapters_.is_empty()) {
+    if (!is_decode(step) || !features_.graphs || !adapters_.is_empty() || model_.pooling != Pooling::kNone) {
       mode_ = StepMode::kEager;
-      // launch_attention_wgmma copies 16-bit caches as they are, and writes row-major outputs for launch_gemm_wgmma.
-      const bool can_use_wgmma =
-          features_.wgmma_attention && is_row_major(static_cast<int>(step.input_ids.size())) && !layouts_[0].is_fp8;
+      // launch_attention_wgmma copies 16-bit caches as they are, adds no biases, and writes row-major outputs for
+      // launch_gemm_wgmma.
+      const bool can_use_wgmma = features_.wgmma_attention && is_row_major(static_cast<int>(step.input_ids.size())) &&
+                                 !layouts_[0].is_fp8 && model_.embedding.num_distances == 0;
       step_ = arrays_->send(step, can_use_wgmma ? resources_.multiprocessors : 0, stream_);
     } else {
       plan_ = arrays_->plan(step);
@@ -42,8 +43,9 @@ void CudaBackend::begin_step(const StepInput& step) {
     all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
                                                   ranks_->has_nccl() && mode_ == StepMode::kEager, features_.one_shot);
     // Every rank's router reads all hidden states, as the norm of an MLP beside attention does, and updates change
-    // them.
-    if ((model_.moe.num_experts > 0 || model_.is_parallel || !adapters_.is_empty()) &&
+    // them. Rank 0 pools them.
+    if ((model_.moe.num_experts > 0 || model_.is_parallel || model_.pooling != Pooling::kNone ||
+         !adapters_.is_empty()) &&
         all_reduce_method_ == AllReduceMethod::kTwoShot)
       all_reduce_method_ = AllReduceMethod::kOneShot;
   });

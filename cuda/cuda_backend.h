@@ -2,7 +2,8 @@
 // The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
 // weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer),
 // backend_recurrent.cu (recurrent layers), backend_experts.cu (mixtures of experts), backend_per_layer.cu (inputs per
-// layer), backend_adapters.cu (LoRA) and backend_all_reduce.cu (sums over parts and ranks).
+// layer), backend_pooling.cu (encoders and models that pool), backend_adapters.cu (LoRA) and backend_all_reduce.cu
+// (sums over parts and ranks).
 #include <array>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
+#include "cuda/pooling.h"
 #include "cuda/ranks.h"
 #include "cuda/sampling.h"
 #include "cuda/step.h"
@@ -71,23 +73,24 @@ class CudaBackend final : public Backend {
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
+  void add_embeddings(const EmbeddingWeights& weights) override;
   void per_layer_inputs(const PerLayerInputWeights& weights) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void recurrent(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.o_proj, *mixer_acts_, &LayerAdapter::o_proj,
-                          device_vector(weights.attention_out_norm));
+    add_result(*weights.o_proj, *mixer_acts_, &LayerAdapter::o_proj, device_vector(weights.attention_out_norm));
   }
   void norm_gate_up(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override {
-    row_parallel_residual(*weights.down_proj, mlp_acts_.at(weights.down_proj->cols), &LayerAdapter::down_proj,
-                          device_vector(weights.mlp_out_norm));
+    add_result(*weights.down_proj, mlp_acts_.at(weights.down_proj->cols), &LayerAdapter::down_proj,
+               device_vector(weights.mlp_out_norm));
   }
   void end_layer(int layer, const LayerWeights& weights) override;
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+  void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) override;
   void collect() override;
 
  private:
@@ -114,6 +117,20 @@ class CudaBackend final : public Backend {
   struct LayerInputBuffers {
     DeviceBuffer inputs;  // (max_num_tokens, num_layers, per_layer_input_size)
     Acts acts;
+  };
+
+  // Of a model that pools.
+  struct PoolBuffers {
+    DeviceBuffer sums;             // (max_num_seqs, hidden_size)
+    DeviceBuffer rows[2];          // (max_num_seqs, …) inputs and results of the layers of the head, in turn
+    PinnedBuffer host;             // sums, then results
+    std::map<int64_t, Acts> acts;  // by the inputs of a layer of the head, unless they are as many as hidden_size
+  };
+
+  // Of a model that adds biases to the scores, for the distances from -max_model_len to max_model_len.
+  struct DistanceBuffers {
+    DeviceBuffer rows;    // (distances) of the table
+    DeviceBuffer biases;  // (num_heads, distances)
   };
 
   // Of a model with experts. The choice, the rows and the tiles are those of experts.h.
@@ -182,6 +199,8 @@ class CudaBackend final : public Backend {
   void allocate_recurrent(int64_t num_tokens);
   void allocate_layer_inputs(int64_t num_tokens);
   void allocate_states();
+  void allocate_pooling(int64_t num_seqs);
+  void allocate_distances();
 
   void capture_step();
   void flush_step();
@@ -192,6 +211,7 @@ class CudaBackend final : public Backend {
   GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm);
+  void add_result(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm);
 
   void allocate_adapters(int64_t num_tokens, int64_t gate_up_rows);
   void norm_alone(const NormArgs& norm);
@@ -220,6 +240,11 @@ class CudaBackend final : public Backend {
   void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
   void multiply_shared_expert(const ExpertWeights& shared, int64_t first_row);
 
+  RowNormArgs row_norm_args(float* rows, int num_rows, int64_t size, const float* weight) const;
+  void norm_hidden(const float* weight);
+  const float* run_head(std::span<const HeadLayer> head, int num_rows);
+
+  void finish_sum();
   void all_reduce_partials(float* hidden);
   void all_reduce_and_norm(const NormArgs& norm);
   void all_gather_acts(const NormArgs& norm);
@@ -244,6 +269,8 @@ class CudaBackend final : public Backend {
   static float first_value(const std::unique_ptr<Vector>& vector) {
     return static_cast<const CudaVector&>(*vector).first;
   }
+
+  int num_distances() const { return 2 * model_.max_model_len + 1; }
 
   int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
@@ -298,12 +325,14 @@ class CudaBackend final : public Backend {
   int layer_ = 0;             // of the ops that follow
   RecurrentBuffers recurrent_;
   LayerInputBuffers layer_inputs_;
+  PoolBuffers pool_;
+  DistanceBuffers distances_;
   ExpertBuffers experts_;
   std::map<const MoeWeights*, ExpertArrays> expert_arrays_;
   int num_decoded_ = 0;                 // matrices whose codes the kernels do not support
   std::unique_ptr<Uploader> uploader_;  // until all weights are loaded
   Staging rows_staging_{"the rows of a step"};
-  std::unique_ptr<DeviceSampler> sampler_;  // on rank 0 alone
+  std::unique_ptr<DeviceSampler> sampler_;  // on rank 0 alone, of a model that generates text
 
   std::unique_ptr<StepArrays> arrays_;
   DeviceStep step_;

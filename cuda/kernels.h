@@ -242,6 +242,10 @@ struct AttentionArgs {
   const int32_t* block_tables = nullptr;
   int max_blocks_per_seq = 0;
   int window = 0;  // 0 = all positions
+  int reach = 0;   // how many keys after its own position a row sees, if the sequence has them; 0 = causal
+  // Added to the scaled scores: of head h and a key d positions after the row, biases[h * bias_stride + d]; or null.
+  const float* biases = nullptr;
+  int bias_stride = 0;
   float scale = 0;
   float soft_cap = 0;             // c: scores become c · tanh(score / c); 0 = none
   const float* sinks = nullptr;   // (num_heads) logits of a key without value, or null
@@ -257,7 +261,7 @@ void launch_attention(const AttentionArgs& args, cudaStream_t stream);
 // `num_splits` is num_tiles * num_kv_heads * num_chunks.
 int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout);
 // Attention of sequences with many rows on compute capability 9.0: 16-bit cache, row-major outputs, no padding tiles.
-// num_chunks is ignored. The order of sums differs from launch_attention's.
+// num_chunks is ignored, and there are no biases. The order of sums differs from launch_attention's.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
 bool supports_attention_wgmma();  // on the current device
 

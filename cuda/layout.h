@@ -104,6 +104,7 @@ struct KvLayout {
 
 // The attention kernels are compiled for these sizes of keys only. launch_attention_wgmma has smaller heads.
 constexpr int kMaxHeadDim = 512, kMaxWideHeadDim = 256;
+constexpr int kMaxBiasedHeadDim = 64;  // with AttentionArgs::biases
 CAPSTAN_BOTH constexpr int key_dim(int head_dim) {
   return static_cast<int>(round_up(head_dim, head_dim > 256 ? 512 : head_dim > 128 ? 64 : 32));
 }

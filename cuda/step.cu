@@ -14,7 +14,7 @@ namespace {
 constexpr int kRowStep = 8;
 constexpr size_t kPaddingWords = 4;  // at most, before an array that is aligned to 16 bytes
 // Arrays of a step, and those of each KV group.
-constexpr size_t kArrays = 9, kGroupArrays = 4;
+constexpr size_t kArrays = 10, kGroupArrays = 4;
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
 // Rows of the graph that serves `count` sequences.
@@ -52,7 +52,8 @@ size_t max_step_words(const DeviceModel& model, const DeviceLimits& limits) {
   size_t words = tokens * 2 + seqs * (3 + kSampleWords) + 1 + padding_words(num_groups);
   for (size_t group = 0; group < num_groups; ++group)
     words += tokens + seqs * blocks + static_cast<size_t>(max_tiles(model, static_cast<int>(group), limits)) * 2;
-  return words + (model.has_recurrent_layers() ? tokens * 2 + seqs : 0);
+  return words + (model.has_recurrent_layers() ? tokens * 2 + seqs : 0) +
+         (model.embedding.num_token_types > 0 ? tokens : 0);
 }
 
 }  // namespace
@@ -90,8 +91,9 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.num_seqs = static_cast<int>(step.context_lens.size());
   device.max_blocks_per_seq = step.max_blocks_per_seq;
   device.kv_groups = device_groups_;
-  size_t words = step.input_ids.size() * 2 + step.state_writes.size() * 2 + step.state_reads.size() +
-                 step.cu_seqlens_q.size() + step.context_lens.size() + padding_words(groups_.size());
+  size_t words = step.input_ids.size() * 2 + step.token_types.size() + step.state_writes.size() * 2 +
+                 step.state_reads.size() + step.cu_seqlens_q.size() + step.context_lens.size() +
+                 padding_words(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     plan_attention(step.cu_seqlens_q, step.context_lens, group.heads, group.num_kv_heads,
@@ -109,6 +111,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.positions = staging_.add(step.positions.data(), step.positions.size());
   device.cu_seqlens = staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
   device.context_lens = staging_.add(step.context_lens.data(), step.context_lens.size());
+  device.token_types = staging_.add(step.token_types.data(), step.token_types.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     const KvGroupInput& from = step.kv_groups[i];
     const AttentionPlan& plan = groups_[i].plan;

@@ -26,6 +26,7 @@ struct DeviceStep {
   std::span<const DeviceKvGroup> kv_groups;  // valid until the next step
   // Of a model with recurrent layers.
   const int32_t *token_seqs = nullptr, *state_reads = nullptr, *state_writes = nullptr;
+  const int32_t* token_types = nullptr;  // of a model that has them, unless the step is a padded decode step
 };
 
 // The padded size of a decode step: rows, and chunks of keys per sequence. Few sizes exist, so that few graphs serve

@@ -127,6 +127,24 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
         scores[j][i] = tanh_approx(scores[j][i] * factor);
   }
 
+  // Larger heads have no registers for them.
+  if constexpr (D * 32 <= kMaxBiasedHeadDim) {
+    if (args.biases != nullptr) {
+      const float factor = rcp_approx(args.scale);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* const biases = args.biases + int64_t{rows.head[r]} * args.bias_stride - rows.position[r];
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const int key = tile + j * 8 + 2 * t + c;
+            if (key < context) scores[j][r * 2 + c] = fmaf(biases[key], factor, scores[j][r * 2 + c]);
+          }
+      }
+    }
+  }
+
   // Tiles of dimensions after the last one repeat it. Their results are not stored.
   const auto* values =
       reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
@@ -142,13 +160,15 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   const float scale = factor_of_scores(args);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
+    const int position = rows.position[r], lowest = args.window == 0 ? 0 : position - args.window + 1;
+    const auto span = static_cast<unsigned>(last_key(args, position, context) - lowest);
     float top = kMinusInfinity;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const int key = tile + j * 8 + 2 * t + c, position = rows.position[r];
-        const bool is_seen = key <= position && (args.window == 0 || key > position - args.window);
+        const int key = tile + j * 8 + 2 * t + c;
+        const bool is_seen = static_cast<unsigned>(key - lowest) <= span;
         float& score = scores[j][r * 2 + c];
         score = is_seen ? score * scale : kMinusInfinity;
         top = fmaxf(top, score);
@@ -223,7 +243,7 @@ struct KeyRange {
     context = args.context_lens[tile.seq];
     first =
         args.window > 0 && rows.first_position >= args.window ? (rows.first_position - args.window + 1) / kTileKeys : 0;
-    last = rows.last_position / kTileKeys;
+    last = last_key(args, rows.last_position, context) / kTileKeys;
     blocks = args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq;
   }
   __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile <= last; }
@@ -442,6 +462,8 @@ int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout) {
 void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 &&
                 args.layout.block_size % kTileKeys == 0 && args.layout.head_dim <= kMaxHeadDim && args.soft_cap >= 0);
+  CAPSTAN_CHECK(args.reach >= 0 && (args.biases == nullptr || (args.soft_cap == 0 && args.scale > 0 &&
+                                                               args.layout.head_dim <= kMaxBiasedHeadDim)));
   CAPSTAN_CHECK(args.num_chunks == 1 || (args.scratch != nullptr && !args.is_warp_per_tile));
   if (args.type == FloatType::kBf16)
     args.layout.is_fp8 ? launch_for<Bf16, true>(args, stream) : launch_for<Bf16, false>(args, stream);

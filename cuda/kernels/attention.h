@@ -23,6 +23,12 @@ __device__ __forceinline__ float sum_with_sink(const AttentionArgs& args, int he
   return args.sinks == nullptr ? sum : sum + ex2_approx(fmaf(args.sinks[head], kLog2E, -max));
 }
 
+// The last key that a row at `position` sees.
+__device__ __forceinline__ int last_key(const AttentionArgs& args, int position, int context) {
+  const int last = position + args.reach;
+  return last < context ? last : context - 1;
+}
+
 // The lane's two rows of its warp's 16 rows. The tile has kCount rows.
 struct Rows {
   int token[2];  // index in the step; rows beyond the end of the sequence repeat its last row

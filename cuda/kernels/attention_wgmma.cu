@@ -166,21 +166,23 @@ struct Softmax {
   float factor[2];                                  // rescales the sums of earlier tiles
 
   // Replaces the scores by weights. `scale` includes log2(e). With a soft cap `factor_of_tanh` is not 0.
-  __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const Rows& rows, int first_key, int window,
-                                      float scale, float factor_of_tanh) {
+  __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const AttentionArgs& args, const Rows& rows,
+                                      int context, int first_key, float scale, float factor_of_tanh) {
+    const int window = args.window;
     if (factor_of_tanh != 0) {
 #pragma unroll
       for (int i = 0; i < kTileKeys / 2; ++i)
         scores[i] = tanh_approx(scores[i] * factor_of_tanh);
     }
-    const bool is_seen_by_all =
-        first_key + kTileKeys - 1 <= rows.first_position && (window == 0 || first_key > rows.last_position - window);
+    const bool is_seen_by_all = first_key + kTileKeys - 1 <= last_key(args, rows.first_position, context) &&
+                                (window == 0 || first_key > rows.last_position - window);
     if (!is_seen_by_all) {
 #pragma unroll
       for (int i = 0; i < kTileKeys / 2; ++i) {
         const int key = first_key + key_of_column(i / 4 * 8 + i % 2) + lane_id() % 4 * 8,
                   position = rows.position[i % 4 / 2];
-        if (key > position || (window > 0 && key <= position - window)) scores[i] = kMinusInfinity;
+        if (key > last_key(args, position, context) || (window > 0 && key <= position - window))
+          scores[i] = kMinusInfinity;
       }
     }
 #pragma unroll
@@ -293,11 +295,11 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     out[i] = 0;
   wgmma_wait_group<0>();
   warpgroup_fence_operand(scores);
-  softmax.add(scores, rows, work.first * kTileKeys, args.window, scale, to_tanh);
+  softmax.add(scores, args, rows, work.context, work.first * kTileKeys, scale, to_tanh);
   pack_weights();
   // The last tile of this warpgroup's rows. The other warpgroup may have one more tile, whose stage this one does not
   // wait for.
-  const int last = rows.last_position / kTileKeys;
+  const int last = last_key(args, rows.last_position, work.context) / kTileKeys;
   if (work.first < last) await_stage();
   for (int tile = work.first + 1; tile <= last; ++tile) {
     RingPlace next = place;
@@ -308,7 +310,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     multiply_values(place.slot);
     wgmma_wait_group<1>();
     warpgroup_fence_operand(scores);
-    softmax.add(scores, rows, tile * kTileKeys, args.window, scale, to_tanh);
+    softmax.add(scores, args, rows, work.context, tile * kTileKeys, scale, to_tanh);
     // NOTE: without this fence the compiler waits for the products first and computes the weights after them, instead
     // of overlapping both.
     warpgroup_fence_operand(scores);
@@ -344,16 +346,16 @@ template <class T, int D>
 __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ AttentionArgs args) {
 #if CAPSTAN_HAS_WGMMA
   const AttentionTile tile = args.tiles[blockIdx.y];
-  const int kv_head = static_cast<int>(blockIdx.x);
+  const int kv_head = static_cast<int>(blockIdx.x), context = args.context_lens[tile.seq];
   const Rows rows = find_rows<wide_rows(D)>(args, tile, kv_head, 0);
   const int first_key =
       args.window > 0 && rows.first_position >= args.window ? rows.first_position - args.window + 1 : 0;
   const Work work{tile,
                   kv_head,
-                  args.context_lens[tile.seq],
+                  context,
                   args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq,
                   first_key / kTileKeys,
-                  rows.last_position / kTileKeys};
+                  last_key(args, rows.last_position, context) / kTileKeys};
   const int rows_left =
       (args.cu_seqlens_q[tile.seq + 1] - args.cu_seqlens_q[tile.seq]) * (args.num_heads / args.layout.num_kv_heads) -
       tile.first_row;
@@ -414,6 +416,7 @@ void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
                 args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.soft_cap >= 0 && args.is_row_major &&
                 args.layout.head_dim <= kMaxWideHeadDim);
+  CAPSTAN_CHECK(args.reach >= 0 && args.biases == nullptr);
   check(connect_spin_report(), "the report of waits");
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }

@@ -99,6 +99,16 @@ void check_states(const StepInput& step, int num_slots) {
 
 }  // namespace
 
+int distance_row(int64_t distance, int num_rows) {
+  constexpr float kFurthest = 128;
+  const int half = num_rows / 2, exact = half / 2;
+  const int first = distance > 0 ? half : 0;
+  const auto size = static_cast<float>(std::abs(distance)), start = static_cast<float>(exact);
+  if (size < start) return first + static_cast<int>(size);
+  const float share = std::log(size / start) / static_cast<float>(std::log(double{kFurthest} / exact));
+  return first + std::min(half - 1, exact + static_cast<int>(share * static_cast<float>(half - exact)));
+}
+
 std::unique_ptr<Vector> Backend::load_convolution(const MatrixSource&, const LoadProgress&) {
   refuse(*this, "recurrent layers");
 }

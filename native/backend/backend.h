@@ -235,6 +235,11 @@ constexpr int end_visible_key(int position, int window, int num_keys) {
   return window > 0 && position + window < num_keys ? position + window : num_keys;
 }
 
+// Returns the row of EmbeddingWeights::distances for a key `distance` positions after the query, as T5 has it: a half
+// of the table for the keys after the query, and in each half a row for each of the smallest distances, then rows whose
+// width grows to 128 tokens by its logarithm.
+int distance_row(int64_t distance, int num_rows);
+
 // The blocks of a step in one KV group.
 struct KvGroupInput {
   std::span<const int32_t> slot_mapping;  // (num_tokens) block id * block_size + offset: the slot of the row's K and V
@@ -467,7 +472,8 @@ class Backend {
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
 
   // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / divisor). `norm` is null for a
-  // model without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
+  // model without a final norm. On the other ranks `rows` is empty. (collective) Throws kUnsupportedModel on a device
+  // without it.
   virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
 
   // The MTP head. All three throw kUnsupportedModel on a device without it.

@@ -1,5 +1,6 @@
 #pragma once
 // The architecture and the sizes of a model, as a device needs them.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -165,8 +166,8 @@ struct DeviceModel {
   bool is_causal = true;
   EmbeddingShape embedding;
   Pooling pooling = Pooling::kNone;
-  int64_t max_head_size = 0;  // the most values between the layers of the pooling head
-  Moe moe;                    // sizes of this rank
+  std::vector<int64_t> head_sizes;  // values after each layer of the pooling head
+  Moe moe;                          // sizes of this rank
   std::vector<DeviceLayer> layers;
   std::vector<KvGroup> kv_groups;
   std::vector<RopeTable> rope_tables;
@@ -179,6 +180,9 @@ struct DeviceModel {
   int max_model_len = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
+  int64_t max_head_size() const {
+    return head_sizes.empty() ? 0 : *std::max_element(head_sizes.begin(), head_sizes.end());
+  }
   bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   int window(int index) const { return layer(index).window; }

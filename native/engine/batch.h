@@ -64,6 +64,14 @@ void build_model_inputs(Batch& batch, int block_size, KvGroupRange kv_groups, bo
 // Fills the types of the tokens. Call for models that have any.
 void build_token_types(Batch& batch);
 
+// What an engine returns in place of text.
+struct PooledModel {
+  Pooling pooling = Pooling::kNone;
+  int64_t hidden_size = 0;
+  int64_t result_size = 0;
+  int num_token_types = 0;  // 0 = the model has none
+};
+
 // Fills the rows to pool from the plan. Clears the sum of a sequence that begins.
 void build_pool_rows(Batch& batch, Pooling pooling);
 

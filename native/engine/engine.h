@@ -30,14 +30,6 @@ namespace grammar {
 class TokenTable;
 }
 
-// What an engine returns in place of text.
-struct PooledModel {
-  Pooling pooling = Pooling::kNone;
-  int64_t hidden_size = 0;
-  int64_t result_size = 0;
-  int num_token_types = 0;  // 0 = the model has none
-};
-
 struct EngineOptions {
   SchedulerLimits limits;
   int max_queued_requests = 1024;  // sequences beyond max_num_seqs that may wait

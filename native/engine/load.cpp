@@ -158,6 +158,10 @@ class EngineLoader {
   std::optional<int64_t> device_budget() const;
   int64_t weight_bytes() const;
   EngineInfo make_info() const;
+  PooledModel pooled_model() const {
+    const ModelSpec& spec = request_.spec;
+    return {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
+  }
 
   const LoadRequest& request_;
   const size_t world_size_;
@@ -340,7 +344,8 @@ void EngineLoader::reserve() {
 }
 
 void EngineLoader::warm_up() {
-  runner_ = std::make_unique<ModelRunner>(std::move(ranks_), std::move(group_.control), limits_.max_num_seqs);
+  runner_ =
+      std::make_unique<ModelRunner>(std::move(ranks_), std::move(group_.control), limits_.max_num_seqs, pooled_model());
   runner_->warm_up_prefill(limits_, warm_up_context_length());
   runner_->warm_up_decode(limits_);
 }
@@ -440,7 +445,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   const ModelSpec& spec = request_.spec;
   options.limits = {request_.max_num_seqs,          limits_.max_num_tokens, memory_.max_model_len, request_.max_step_ms,
                     attention_work_by_window(spec), speculation_,           !spec.is_causal,       draft_.has_value()};
-  options.pooled = {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
+  options.pooled = pooled_model();
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;

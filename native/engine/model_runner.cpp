@@ -9,10 +9,12 @@
 
 namespace capstan {
 
-ModelRunner::ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows)
+ModelRunner::ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows,
+                         const PooledModel& pooled)
     : ranks_(std::move(ranks)),
       control_(std::move(control)),
-      depth_(ranks_[0].backend->info().depth),
+      pooled_(pooled),
+      depth_(pooled.pooling == Pooling::kNone ? ranks_[0].backend->info().depth : 1),
       max_rows_(max_rows) {
   threads_.reserve(ranks_.size() - 1);
   try {
@@ -40,7 +42,7 @@ void ModelRunner::stop() {
 namespace {
 
 // `num_seqs` sequences of `tokens_per_seq` tokens of id 0. All their blocks are block 0.
-Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
+Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, const DeviceLimits& limits, bool is_pooled) {
   const int block_size = limits.block_size;
   Batch batch;
   Batch::KvArrays kv;
@@ -54,9 +56,9 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, const DeviceLimits& l
     }
     batch.cu_seqlens_q.push_back(static_cast<int32_t>(batch.input_ids.size()));
     batch.context_lens.push_back(tokens_per_seq);
-    batch.logits_rows.push_back(batch.cu_seqlens_q.back() - 1);
-    batch.sample_rows.emplace_back();
+    if (!is_pooled) batch.logits_rows.push_back(batch.cu_seqlens_q.back() - 1);
   }
+  batch.sample_rows.resize(batch.logits_rows.size());
   kv.block_tables.resize(static_cast<size_t>(num_seqs * batch.max_blocks_per_seq));
   batch.kv_arrays.assign(limits.num_blocks.size(), kv);
   batch.set_kv_groups();
@@ -79,8 +81,21 @@ void ModelRunner::warm_up_decode(const DeviceLimits& limits) {
 }
 
 void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
-  if (depth_ == 1) return;
-  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits);
+  if (ranks_[0].backend->info().depth == 1) return;
+  const bool is_pooled = pooled_.pooling != Pooling::kNone;
+  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits, is_pooled);
+  if (pooled_.num_token_types > 0) batch.token_types.assign(batch.input_ids.size(), 0);
+  std::vector<float> sums(static_cast<size_t>(num_seqs * pooled_.hidden_size)),
+      results(static_cast<size_t>(num_seqs * pooled_.result_size));
+  for (int seq = 0; is_pooled && seq < num_seqs; ++seq) {
+    PoolRow& row = batch.pool_rows.emplace_back();
+    row.first_row = batch.cu_seqlens_q[static_cast<size_t>(seq)];
+    row.num_rows = tokens_per_seq;
+    row.sum = std::span(sums).subspan(static_cast<size_t>(seq * pooled_.hidden_size),
+                                      static_cast<size_t>(pooled_.hidden_size));
+    row.result = std::span(results).subspan(static_cast<size_t>(seq * pooled_.result_size),
+                                            static_cast<size_t>(pooled_.result_size));
+  }
   launch(batch);
   collect(batch);
 }
@@ -164,8 +179,9 @@ void ModelRunner::forward(Rank& rank, bool is_first) {
     mtp_forward(rank.weights, input, batch.hidden_before, backend);
   else
     decoder_forward(rank.weights, input, backend);
-  if (is_first && !batch.pool_rows.empty())
-    backend.pool(rank.weights.norm.get(), rank.weights.pooling_head, batch.pool_rows);
+  if (!batch.pool_rows.empty())
+    backend.pool(rank.weights.norm.get(), rank.weights.pooling_head,
+                 is_first ? std::span<const PoolRow>(batch.pool_rows) : std::span<const PoolRow>());
   const std::span<const int32_t> rows(batch.logits_rows);
   const Vector* norm = batch.is_of_head ? rank.weights.mtp.norm.get() : rank.weights.norm.get();
   for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(max_rows_)) {

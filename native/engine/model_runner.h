@@ -22,18 +22,19 @@ struct Rank {
 };
 
 // Runs a step on all ranks in lockstep: rank 0 on the caller's thread, each other rank on its own thread. With depth 1,
-// rank 0 computes in collect(). With depth 2, all ranks enqueue in launch() and collect() waits for the device.
+// rank 0 computes in collect(). With depth 2, all ranks enqueue in launch() and collect() waits for the device. A model
+// that pools has depth 1, because a step adds to the sums of the step before it.
 class ModelRunner final : public StepRunner {
  public:
   // `control` (null with one rank) is an extra end of the ranks' communicator that wakes them all when one fails.
   // `max_rows`: most rows per lm_head call.
-  ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows);
+  ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows, const PooledModel& pooled = {});
   ~ModelRunner() override;
 
   const std::vector<Rank>& ranks() const { return ranks_; }
   // On an asynchronous device, run the largest step of a kind, so that first-use allocations, module loads and graph
-  // captures happen, or fail, before the first request. They need one KV block, which no sequence may use yet. With
-  // depth 1 they do nothing.
+  // captures happen, or fail, before the first request. They need one KV block, which no sequence may use yet. On
+  // another device they do nothing.
   void warm_up_prefill(const DeviceLimits& limits, int max_model_len);
   void warm_up_decode(const DeviceLimits& limits);
   int depth() const override { return depth_; }
@@ -53,6 +54,7 @@ class ModelRunner final : public StepRunner {
 
   std::vector<Rank> ranks_;
   std::unique_ptr<Comm> control_;
+  PooledModel pooled_;
   int depth_;
   int max_rows_;
   Batch* batch_ = nullptr;

@@ -58,7 +58,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.embedding = spec.embedding;
   model.pooling = spec.pooling;
   for (const HeadLayerSpec& layer : spec.head)
-    model.max_head_size = std::max(model.max_head_size, layer.output_size);
+    model.head_sizes.push_back(layer.output_size);
   model.rms_norm_eps = static_cast<float>(spec.rms_norm_eps);
   model.attention_scale = static_cast<float>(spec.attention_scale);
   model.norms = spec.norms;

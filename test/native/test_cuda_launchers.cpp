@@ -7,6 +7,7 @@
 
 #include "cuda/attention_layout.h"
 #include "cuda/kernels.h"
+#include "cuda/pooling.h"
 #include "cuda/recurrent.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/device.h"
@@ -303,6 +304,12 @@ TEST(cuda_attention_launchers_reject_invalid_arguments) {
   expect_refused<AttentionArgs>(good_attention(), launch,
                                 {
                                     {"head_dim <= kMaxHeadDim", of_heads(kMaxHeadDim + 1)},
+                                    {"reach >= 0", [](AttentionArgs& args) { args.reach = -1; }},
+                                    {"head_dim <= kMaxBiasedHeadDim",
+                                     [](AttentionArgs& args) {
+                                       args.layout = make_kv_layout(64, kKvHeads, kMaxBiasedHeadDim + 1);
+                                       args.biases = dummy_pointer<float>();
+                                     }},
                                     {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
                                     {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
                                     {"!args.is_warp_per_tile",
@@ -315,14 +322,59 @@ TEST(cuda_attention_launchers_reject_invalid_arguments) {
   wide.is_row_major = true;
   const auto by_wgmma = [](const AttentionArgs& args) { launch_attention_wgmma(args, stream()); };
   expect_refused<AttentionArgs>(wide, by_wgmma, of_both);
-  expect_refused<AttentionArgs>(wide, by_wgmma,
-                                {
-                                    {"head_dim <= kMaxWideHeadDim", of_heads(kMaxWideHeadDim + 1)},
-                                    {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
-                                    {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
-                                    {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
-                                    {"is_row_major", [](AttentionArgs& args) { args.is_row_major = false; }},
-                                });
+  expect_refused<AttentionArgs>(
+      wide, by_wgmma,
+      {
+          {"head_dim <= kMaxWideHeadDim", of_heads(kMaxWideHeadDim + 1)},
+          {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
+          {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
+          {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
+          {"is_row_major", [](AttentionArgs& args) { args.is_row_major = false; }},
+          {"biases == nullptr", [](AttentionArgs& args) { args.biases = dummy_pointer<float>(); }},
+      });
+}
+
+TEST(cuda_pooling_launchers_reject_invalid_arguments) {
+  AddEmbeddingsArgs embeddings;
+  embeddings.hidden = dummy_pointer<float>();
+  embeddings.num_tokens = kTokens;
+  embeddings.hidden_size = kHidden;
+  expect_refused<AddEmbeddingsArgs>(
+      embeddings, [](const AddEmbeddingsArgs& args) { launch_add_embeddings(args, stream()); },
+      {
+          {"num_tokens > 0", [](AddEmbeddingsArgs& args) { args.num_tokens = 0; }},
+          {"token_types != nullptr", [](AddEmbeddingsArgs& args) { args.token_type_table = dummy_pointer<float>(); }},
+          {"positions != nullptr", [](AddEmbeddingsArgs& args) { args.position_table = dummy_pointer<float>(); }},
+      });
+  const BiasesArgs biases{dummy_pointer<float>(), dummy_pointer<int32_t>(), 9, kHeads, kHeads, 2 * kHeads,
+                          dummy_pointer<float>()};
+  expect_refused<BiasesArgs>(biases, [](const BiasesArgs& args) { launch_biases(args, stream()); },
+                             {
+                                 {"num_distances > 0", [](BiasesArgs& args) { args.num_distances = 0; }},
+                                 {"<= args.total_heads", [](BiasesArgs& args) { args.head_begin += 1; }},
+                                 {"rows != nullptr", [](BiasesArgs& args) { args.rows = nullptr; }},
+                             });
+  RowNormArgs norm;
+  norm.rows = dummy_pointer<float>();
+  norm.num_rows = kTokens;
+  norm.size = kHidden;
+  expect_refused<RowNormArgs>(norm, [](const RowNormArgs& args) { launch_row_norm(args, stream()); },
+                              {
+                                  {"num_rows > 0", [](RowNormArgs& args) { args.num_rows = 0; }},
+                                  {"bias == nullptr", [](RowNormArgs& args) { args.bias = dummy_pointer<float>(); }},
+                              });
+  PoolArgs pool;
+  pool.hidden = pool.before = dummy_pointer<float>();
+  pool.hidden_size = kHidden;
+  pool.items = dummy_pointer<PoolItem>();
+  pool.num_items = 1;
+  pool.sums = pool.results = dummy_pointer<float>();
+  expect_refused<PoolArgs>(pool, [](const PoolArgs& args) { launch_pool(args, stream()); },
+                           {
+                               {"num_items < 65536", [](PoolArgs& args) { args.num_items = 65536; }},
+                               {"Pooling::kNone", [](PoolArgs& args) { args.pooling = Pooling::kNone; }},
+                               {"results != nullptr", [](PoolArgs& args) { args.results = nullptr; }},
+                           });
 }
 
 TEST(cuda_recurrent_launchers_reject_invalid_arguments) {
@@ -375,8 +427,17 @@ TEST(cuda_refuses_what_it_lacks_of_norms) {
   const auto refused = [](const std::string& what) {
     return "CUDA: " + what + " are not supported yet: run this model with device cpu";
   };
-  EXPECT_EQ(refusal([](DeviceModel& model) { model.norms.is_of_sum = true; }), refused("norms of sums"));
+  EXPECT_EQ(refusal([](DeviceModel& model) {
+              model.norm_kind = NormKind::kLayer;
+              model.norms = {false, true, false, true, true};
+            }),
+            "");
   EXPECT_EQ(refusal([](DeviceModel& model) { model.norm_kind = NormKind::kLayer; }), "");
+  EXPECT_EQ(refusal([](DeviceModel& model) {
+              model.head_dim = kMaxBiasedHeadDim + 1;
+              model.embedding.num_distances = 32;
+            }),
+            refused("biases of distances with heads of more than 64 dimensions"));
   EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = true; }),
             refused("scales of layers without norms of their results"));
   EXPECT_EQ(refusal([](DeviceModel& model) { model.has_layer_scales = model.norms.mlp_out = true; }), "");

@@ -60,7 +60,30 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   fd_ = ::mkstemp(path);
   path_ = path;
   add("embed_tokens.weight", shape.vocab_size, shape.hidden_size, 0.5f);
-  add("norm.weight", 0, shape.hidden_size, 0.2f, 1);
+  const auto outer_norm = [&](const std::string& name, int64_t size, bool is_there) {
+    if (is_there) add(name + ".weight", 0, size, 0.2f, 1);
+    if (is_there && shape.pooling != Pooling::kNone && shape.norm_kind == NormKind::kLayer)
+      add(name + ".bias", 0, size, 0.2f);
+  };
+  outer_norm("norm", shape.hidden_size, shape.has_final_norm);
+  outer_norm("embed_norm", shape.hidden_size, shape.embedding.has_norm);
+  const auto table = [&](const std::string& name, int64_t rows, int64_t cols) {
+    if (rows > 0) add(name, rows, cols, 0.5f);
+  };
+  table("position_embeddings.weight", shape.embedding.num_positions, shape.hidden_size);
+  table("token_type_embeddings.weight", shape.embedding.num_token_types, shape.hidden_size);
+  table("distance_biases.weight", shape.embedding.num_distances, shape.num_heads);
+  int64_t inputs = shape.hidden_size;
+  for (size_t i = 0; i < shape.head.size(); ++i) {
+    const std::string name = "head." + std::to_string(i);
+    const int64_t outputs = shape.head[i].output_size;
+    if (shape.head[i].token_ids.empty()) {
+      add(name + ".weight", outputs, inputs, 1.3f / std::sqrt(static_cast<float>(inputs)));
+      add(name + ".bias", 0, outputs, 0.3f);
+    }
+    outer_norm(name + ".norm", outputs, shape.head[i].has_norm);
+    inputs = outputs;
+  }
   if (!shape.is_tied)
     add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
   if (shape.has_mtp) {
@@ -162,6 +185,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.moe.intermediate_size = shape.num_experts > 0 ? shape.expert_size : 0;
   spec.moe.shared_intermediate_size = shape.shared_expert_size;
   spec.has_mtp = shape.has_mtp;
+  spec.is_causal = shape.is_causal, spec.has_final_norm = shape.has_final_norm;
+  spec.embedding = shape.embedding, spec.pooling = shape.pooling, spec.head = shape.head;
   RopeSpec& rope = spec.ropes.emplace_back();
   rope.rotary_dim = shape.head_dim;
   rope.original_max_positions = spec.max_position_embeddings = 400;
@@ -242,7 +267,8 @@ void TinyModel::add_mixer(const std::string& prefix, Mixer mixer) {
 bool Answer::operator==(const Answer& other) const {
   const auto has_same_bits = [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); };
   return token_ids == other.token_ids && top_ids == other.top_ids &&
-         std::ranges::equal(logprobs, other.logprobs, has_same_bits);
+         std::ranges::equal(logprobs, other.logprobs, has_same_bits) &&
+         std::ranges::equal(pooled, other.pooled, has_same_bits);
 }
 
 Session::Session(const LoadRequest& request)
@@ -282,6 +308,7 @@ void Session::gather(const std::vector<Event>& events) {
         answer.logprobs.push_back(logprob), answer.top_ids.push_back(id);
     }
     if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
+    if (!event.pooled.empty()) answer.pooled = event.pooled;
     if (event.finish) answer.finish = event.finish;
   }
   arrived_.notify_all();

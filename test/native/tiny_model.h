@@ -43,6 +43,10 @@ struct TinyShape {
   bool has_sinks = false, has_norm_of_all_heads = false, rotates_before_qk_norm = false;
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0, attention_soft_cap = 0;
   double query_scale_growth = 0;
+  bool is_causal = true, has_final_norm = true;
+  EmbeddingShape embedding = {};
+  Pooling pooling = Pooling::kNone;
+  std::vector<HeadLayerSpec> head = {};
 };
 
 // A random checkpoint in a temporary file, and the record that loads it on the CPU.
@@ -74,8 +78,9 @@ struct Answer {
   std::vector<float> logprobs;   // per token: of the token, then of its five alternatives
   std::vector<int32_t> top_ids;  // per token: the five alternatives
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::vector<float> pooled;
   std::optional<Finish> finish;
-  // Compares log-probabilities bit by bit.
+  // Compares log-probabilities and pooled values bit by bit.
   bool operator==(const Answer& other) const;
 };
 constexpr int kNumAlternatives = 5;

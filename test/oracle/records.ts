@@ -14,6 +14,11 @@ import { isDeepStrictEqual } from 'node:util';
 import type { NativeAddon, NativeLoad, NativeMoe } from '../../ts/addon-types';
 import { loadNative } from '../../ts/load';
 import { PLAIN_DECODER } from '../../ts/model/config';
+import type { Model } from '../../ts/model/model';
+import type { EngineOptions } from '../../ts/options';
+import { RERANKER_PROMPT, rerankerBody } from '../../ts/text/reranker-prompt';
+import type { EncodedInput } from '../../ts/text/truncate-input';
+import { type EmbeddingGolden, listPoolingCases, type PoolingCase, type ScoreGolden } from './embedding-golden';
 import { type Golden, type GoldenCase, listCases, nativeTolerance } from './golden';
 
 const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
@@ -29,23 +34,24 @@ const NO_MOE: NativeMoe = {
   logitScale: 1,
   hasSeparateNorms: false,
 };
+const NO_EMBEDDING = { numPositions: 0, positionOffset: 0, numTokenTypes: 0, hasNorm: false, numDistances: 0 };
 const NO_RECURRENT = { numHeads: 0, numGroups: 0, headDim: 0, stateSize: 0, convTaps: 0, convChannels: 0 };
 
 /** Returns the record that the library passes to the addon for a model. */
-async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLoad> {
+async function nativeRecord(directory: string, options: EngineOptions): Promise<{ load: NativeLoad; model: Model }> {
   let record: NativeLoad | undefined;
   const addon = { load: (load: NativeLoad) => ((record = load), Promise.resolve({})) } as unknown as NativeAddon;
-  await loadNative(
+  const { model } = await loadNative(
     () => addon,
     directory,
-    golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen },
+    options,
     () => undefined,
   );
-  return record!;
+  return { load: record!, model };
 }
 
 /** What a model must have of the plain decoder to run on CUDA, as `unsupported_feature` of the backend says. */
-const PLAIN = ['hasFinalNorm', 'isCausal', 'defaultLength', 'hasMtp'] as const;
+const PLAIN = ['defaultLength', 'hasMtp'] as const;
 
 function runsOnCuda(spec: NativeLoad['spec']): boolean {
   const isPlain = PLAIN.every((key) => isDeepStrictEqual(spec[key], PLAIN_DECODER[key]));
@@ -57,16 +63,77 @@ function runsOnCuda(spec: NativeLoad['spec']): boolean {
 async function text(goldenCase: GoldenCase): Promise<string | undefined> {
   const golden: Golden = { ...goldenCase.golden };
   if (golden.dtype === 'f32') golden.dtype = 'f16';
-  const { files, tensors, spec, options } = await nativeRecord(goldenCase);
-  if (!runsOnCuda(spec)) return undefined;
-  const recurrent = spec.recurrent ?? NO_RECURRENT;
-  const moe = spec.moe ?? NO_MOE;
+  const { maxModelLen } = golden;
+  const { load } = await nativeRecord(goldenCase.directory, maxModelLen === undefined ? {} : { maxModelLen });
+  if (!runsOnCuda(load.spec)) return undefined;
   const { worst, mean } = nativeTolerance(golden);
   // The weights of models in f32 are rounded, too.
   const worstInF16 = golden.dtype === goldenCase.golden.dtype ? worst : 2 * worst;
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
   return [
-    `model ${golden.case} ${golden.dtype} ${options.maxModelLen} ${worstInF16} ${mean}`,
+    `model ${golden.case} ${golden.dtype} ${load.options.maxModelLen} ${worstInF16} ${mean}`,
+    requestText(load),
+    `prompts ${golden.prompts.length}`,
+    ...golden.prompts.map((prompt) =>
+      [
+        list(prompt.promptTokenIds),
+        list(prompt.greedyTokenIds),
+        list(prompt.margins),
+        ...prompt.topLogprobs.map((top) => list(top.flat())),
+      ].join('\n'),
+    ),
+    `scored ${scored} ${list(golden.promptLogprobs.logprobs.slice(1) as number[])}`,
+    'pooled text 0',
+  ].join('\n');
+}
+
+/** The results of a model that pools: the ids and the types of tokens of each input, and the embedding or the score. */
+async function pooledText({ directory, golden, name }: PoolingCase): Promise<string> {
+  const { load, model } = await nativeRecord(directory, { task: golden.task });
+  const inputs = await encode(model, golden);
+  const results = golden.task === 'embed' ? golden.embeddings : golden.scores.map((score) => [score]);
+  const hasTypes = (load.spec.embedding?.numTokenTypes ?? 0) > 1;
+  return [
+    `model ${name} ${golden.dtype === 'f32' ? 'f16' : golden.dtype} ${load.options.maxModelLen} 0 0`,
+    requestText(load),
+    'prompts 0',
+    'scored -1 0',
+    `pooled ${golden.task === 'embed' ? 'embed' : model.config.pooling!.activation} ${inputs.length}`,
+    ...inputs.map(({ ids, typeIds }, i) => `${list(ids)}\n${list(hasTypes ? typeIds : [])}\n${list(results[i])}`),
+  ].join('\n');
+}
+
+/** Returns the inputs of a golden as `Pooler` encodes them. */
+async function encode({ config, text }: Model, golden: EmbeddingGolden | ScoreGolden): Promise<EncodedInput[]> {
+  const { activation, prompts, defaultPromptName } = config.pooling!;
+  const prompt = defaultPromptName === undefined ? undefined : prompts[defaultPromptName];
+  const options = { maxTokens: Infinity, addSpecialTokens: true };
+  if (golden.task === 'embed')
+    return text.encodeInputs(
+      golden.texts.map((one) => (prompt ?? '') + one),
+      options,
+    );
+  const { query, documents } = golden;
+  if (activation !== 'yes_no')
+    return text.encodeInputs(
+      documents.map((document) => [query, document] as const),
+      options,
+    );
+  const [before, after] = await text.encodeTexts([RERANKER_PROMPT.before, RERANKER_PROMPT.after]);
+  const bodies = documents.map((document) => rerankerBody(query, document, prompt));
+  const encoded = await text.encodeInputs(bodies, { ...options, addSpecialTokens: false });
+  return encoded.map(({ ids }) => {
+    const all = Int32Array.from([...before, ...ids, ...after]);
+    return { ids: all, typeIds: new Int32Array(all.length) };
+  });
+}
+
+function requestText({ files, tensors, spec }: NativeLoad): string {
+  const recurrent = spec.recurrent ?? NO_RECURRENT;
+  const moe = spec.moe ?? NO_MOE;
+  const embedding = spec.embedding ?? NO_EMBEDDING;
+  const head = spec.pooling?.head ?? [];
+  return [
     `files ${files.length}`,
     ...files.map((file) => path.relative('.', file)),
     `tensors ${tensors.length}`,
@@ -91,16 +158,13 @@ async function text(goldenCase: GoldenCase): Promise<string | undefined> {
         `${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
         ` ${Number(rope.truncate)} ${rope.attentionFactor} ${rope.queryScaleGrowth} ${list(rope.frequencyDivisors ?? [])}`,
     ),
-    `prompts ${golden.prompts.length}`,
-    ...golden.prompts.map((prompt) =>
-      [
-        list(prompt.promptTokenIds),
-        list(prompt.greedyTokenIds),
-        list(prompt.margins),
-        ...prompt.topLogprobs.map((top) => list(top.flat())),
-      ].join('\n'),
+    `encoder ${Number(spec.isCausal)} ${Number(spec.hasFinalNorm)} ${Number(spec.norms.isOfSum ?? false)}` +
+      ` ${embedding.numPositions} ${embedding.positionOffset} ${embedding.numTokenTypes} ${Number(embedding.hasNorm)} ${embedding.numDistances}`,
+    `head ${spec.pooling?.kind ?? 'none'} ${head.length}`,
+    ...head.map(
+      ({ outputSize, activation, hasNorm, tokenIds = [] }) =>
+        `${outputSize} ${activation} ${Number(hasNorm)} ${list(tokenIds)}`,
     ),
-    `scored ${scored} ${list(golden.promptLogprobs.logprobs.slice(1) as number[])}`,
   ].join('\n');
 }
 
@@ -113,6 +177,8 @@ async function main([out, directory = path.join(__dirname, 'fixtures')]: string[
     const model = await text(goldenCase);
     if (model !== undefined) texts.push(model);
   }
+  for (const poolingCase of listPoolingCases(path.join(directory, 'embeddings')))
+    texts.push(await pooledText(poolingCase));
   writeFileSync(out, `${texts.join('\n')}\n`);
   console.log(`${texts.length} models in ${out}`);
 }

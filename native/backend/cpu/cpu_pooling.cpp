@@ -7,21 +7,6 @@
 #include "native/base/check.h"
 
 namespace capstan {
-namespace {
-
-// The row of a distance, as T5 has it: a half of the table for the keys after the query, and in each half a row for
-// each of the smallest distances, then rows whose width grows to 128 tokens by its logarithm.
-int distance_row(int64_t distance, int num_rows) {
-  constexpr float kFurthest = 128;
-  const int half = num_rows / 2, exact = half / 2;
-  const int first = distance > 0 ? half : 0;
-  const auto size = static_cast<float>(std::abs(distance)), start = static_cast<float>(exact);
-  if (size < start) return first + static_cast<int>(size);
-  const float share = std::log(size / start) / static_cast<float>(std::log(double{kFurthest} / exact));
-  return first + std::min(half - 1, exact + static_cast<int>(share * static_cast<float>(half - exact)));
-}
-
-}  // namespace
 
 void CpuBackend::norm_row(const float* x, const Vector* norm, int64_t n, float* out) const {
   const float* weight = values_of(norm);

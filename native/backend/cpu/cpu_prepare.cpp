@@ -81,12 +81,11 @@ void CpuBackend::allocate() {
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
   const int64_t max_words = std::max({max_act_words_, max_plain_words_, lora_act_words_});
-  acts_ = floats(
-      act_rows *
-          std::max(
-              round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(), model_.max_head_size}), 2),
-              max_words),
-      "the activations");
+  acts_ = floats(act_rows * std::max(round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(),
+                                                        model_.max_head_size()}),
+                                              2),
+                                     max_words),
+                 "the activations");
   mlp_acts_ =
       floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
   if (model_.per_layer_input_size > 0) {
@@ -100,7 +99,7 @@ void CpuBackend::allocate() {
     logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
     sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
   } else {
-    pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size), 16);
+    pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size()), 16);
     pooled_ = floats(2 * limits_.max_num_seqs * pooled_stride_, "the pooled hidden states");
   }
   if (model_.embedding.num_distances > 0) {

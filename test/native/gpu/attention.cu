@@ -19,7 +19,9 @@ struct AttentionShape {
   bool is_fp8 = false;
   float soft_cap = 0;
   bool has_sinks = false;
+  bool is_causal = true, has_biases = false;
 
+  int reach() const { return is_causal ? 0 : window > 0 ? window - 1 : 10000; }
   int group() const { return num_heads / num_kv_heads; }
 };
 
@@ -55,8 +57,8 @@ class Attention {
   std::vector<std::vector<float>> keys_, values_, queries_;  // per sequence
   std::unique_ptr<OnDevice<uint8_t>> cache_;
   std::unique_ptr<OnDevice<uint16_t>> q_;
-  std::vector<float> sinks_;
-  std::unique_ptr<OnDevice<float>> device_sinks_;
+  std::vector<float> sinks_, biases_;  // biases (num_heads, distances from -longest() to longest())
+  std::unique_ptr<OnDevice<float>> device_sinks_, device_biases_;
   std::unique_ptr<OnDevice<int32_t>> device_seqlens_, device_contexts_, device_tables_;
 };
 
@@ -73,7 +75,9 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
       split_(split_of(shape)),
       scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))),
       sinks_(noise(17, shape.num_heads, 3)),
-      device_sinks_(std::make_unique<OnDevice<float>>(sinks_)) {
+      biases_(noise(19, shape.num_heads * (2 * longest() + 1), 2)),
+      device_sinks_(std::make_unique<OnDevice<float>>(sinks_)),
+      device_biases_(std::make_unique<OnDevice<float>>(biases_)) {
   const int block_size = shape.block_size, num_kv_heads = shape.num_kv_heads, num_heads = shape.num_heads,
             head_dim = shape.head_dim;
   const KvLayout& layout = layout_;
@@ -161,6 +165,8 @@ AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_t
   args.block_tables = device_tables_->get();
   args.max_blocks_per_seq = max_blocks_;
   args.window = shape_.window;
+  args.reach = shape_.reach();
+  if (shape_.has_biases) args.biases = device_biases_->get() + longest(), args.bias_stride = 2 * longest() + 1;
   args.scale = scale_;
   args.soft_cap = shape_.soft_cap;
   if (shape_.has_sinks) args.sinks = device_sinks_->get();
@@ -214,7 +220,8 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
   const int num_heads = shape_.num_heads, num_kv_heads = shape_.num_kv_heads, head_dim = shape_.head_dim,
             window = shape_.window;
   const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " +
-                            std::to_string(shape_.group()) + ", window " + std::to_string(window);
+                            std::to_string(shape_.group()) + ", window " + std::to_string(window) +
+                            (shape_.is_causal ? "" : ", keys on both sides");
   // For long prompts only some heads of every token are compared, because the reference is slow.
   int64_t work = 0;
   for (const auto& [context, count] : seqs_)
@@ -227,16 +234,19 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
       for (int head = 0; head < num_heads; ++head) {
         if ((token + head) % step != 0) continue;
         const int position = seqs_[s].context - seqs_[s].count + token, kv_head = head / shape_.group();
-        const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+        const int first = window > 0 ? std::max(0, position - window + 1) : 0,
+                  last = std::min(position + shape_.reach(), seqs_[s].context - 1);
+        const float* const biases = biases_.data() + head * (2 * longest() + 1) + longest() - position;
         std::vector<double> weights;
         double top = -1e300, sum = 0;
-        for (int key = first; key <= position; ++key) {
+        for (int key = first; key <= last; ++key) {
           double score = 0;
           for (int d = 0; d < head_dim; ++d)
             score += static_cast<double>(queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) *
                      keys_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
           score *= static_cast<double>(scale_);
           const double cap = shape_.soft_cap;
+          if (shape_.has_biases) score += static_cast<double>(biases[key]);
           weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           top = std::max(top, weights.back());
         }
@@ -245,7 +255,7 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
         if (shape_.has_sinks) sum += std::exp(static_cast<double>(sinks_[static_cast<size_t>(head)]) - top);
         for (int d = 0; d < head_dim; ++d) {
           double wanted = 0;
-          for (int key = first; key <= position; ++key)
+          for (int key = first; key <= last; ++key)
             wanted += weights[static_cast<size_t>(key - first)] / sum *
                       values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
           const uint16_t bits =
@@ -286,6 +296,15 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, {4, 2, 32, 0, 64, false, 0.4f}, small);
     check_attention(type, {4, 2, 32, 37, 64, false, 0, true}, small);
     check_attention(type, {6, 2, 256, 0, 64, true, 0.7f, true}, {{900, 1}, {64, 64}});
+    // Keys on both sides, in a window or all, and biases.
+    for (const bool has_biases : {false, true}) {
+      const auto encoder = [&](int num_heads, int num_kv_heads, int head_dim, int window, bool is_fp8 = false) {
+        return AttentionShape{num_heads, num_kv_heads, head_dim, window, 64, is_fp8, 0, false, false, has_biases};
+      };
+      check_attention(type, encoder(4, 2, 32, 0), {{1, 1}, {64, 64}, {70, 70}, {300, 3}});
+      check_attention(type, encoder(3, 3, 24, 37), {{130, 130}, {20, 20}});
+      check_attention(type, encoder(2, 1, has_biases ? 64 : 256, 70, true), {{90, 90}, {330, 20}});
+    }
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
     for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097})
@@ -324,6 +343,10 @@ TEST(kernel_attention_wgmma_over_the_shapes) {
     check_attention_wgmma(type, {4, 2, 64, 0, 64, false, 0.4f}, {{1, 1}, {130, 130}, {400, 65}});
     check_attention_wgmma(type, {4, 2, 128, 70, 64, false, 0, true}, {{1, 1}, {130, 130}});
     check_attention_wgmma(type, {4, 2, 256, 0, 64, false, 0.7f, true}, {{330, 40}, {64, 64}});
+    // Keys on both sides, in a window or all.
+    check_attention_wgmma(type, {4, 2, 64, 0, 64, false, 0, false, false}, {{1, 1}, {130, 130}, {65, 65}, {300, 20}});
+    check_attention_wgmma(type, {3, 3, 32, 37, 128, false, 0, false, false}, {{300, 300}, {63, 63}});
+    check_attention_wgmma(type, {2, 1, 256, 70, 64, false, 0, false, false}, {{200, 200}, {330, 40}});
     if (!is_full()) continue;
     for (const auto& [heads, kv_heads] :
          std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})

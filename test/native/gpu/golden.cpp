@@ -18,6 +18,12 @@ struct GoldenPrompt {
   std::vector<std::vector<double>> top;  // (id, log-probability) pairs per step
 };
 
+// An input of a model that pools.
+struct GoldenInput {
+  std::vector<int32_t> token_ids, token_types;
+  std::vector<float> result;  // the embedding, or the score
+};
+
 struct GoldenModel {
   std::string name;
   double worst = 0, mean = 0;  // limits
@@ -25,6 +31,8 @@ struct GoldenModel {
   std::vector<GoldenPrompt> prompts;
   int scored = 0;                       // index of the prompt with known prompt log-probabilities
   std::vector<double> scored_logprobs;  // starting with its second token
+  std::string task;                     // of its inputs: embed, or how a result becomes a score
+  std::vector<GoldenInput> inputs;
 };
 
 template <class T>
@@ -72,6 +80,44 @@ RopeSpec read_rope(std::istream& in) {
   return rope;
 }
 
+Activation read_activation(std::istream& in) {
+  std::string word;
+  in >> word;
+  return one_of<Activation>(word, {{"silu", Activation::kSilu},
+                                   {"gelu", Activation::kGelu},
+                                   {"gelu_tanh", Activation::kGeluTanh},
+                                   {"clamped_swish", Activation::kClampedSwish},
+                                   {"relu", Activation::kRelu},
+                                   {"tanh", Activation::kTanh},
+                                   {"identity", Activation::kIdentity},
+                                   {"xielu", Activation::kXielu}});
+}
+
+void read_pooling(std::istream& in, ModelSpec& spec) {
+  EmbeddingShape& embedding = spec.embedding;
+  expect_word(in, "encoder");
+  in >> spec.is_causal >> spec.has_final_norm >> spec.norms.is_of_sum >> embedding.num_positions >>
+      embedding.position_offset >> embedding.num_token_types >> embedding.has_norm >> embedding.num_distances;
+  expect_word(in, "head");
+  std::string word;
+  size_t count = 0;
+  in >> word >> count;
+  spec.pooling = one_of<Pooling>(word, {{"none", Pooling::kNone},
+                                        {"last", Pooling::kLast},
+                                        {"mean", Pooling::kMean},
+                                        {"first", Pooling::kFirst},
+                                        {"max", Pooling::kMax},
+                                        {"weighted_mean", Pooling::kWeightedMean},
+                                        {"root_mean", Pooling::kRootMean}});
+  for (size_t i = 0; i < count; ++i) {
+    HeadLayerSpec& layer = spec.head.emplace_back();
+    in >> layer.output_size;
+    layer.activation = read_activation(in);
+    in >> layer.has_norm;
+    layer.token_ids = read_list<int32_t>(in);
+  }
+}
+
 void read_request(std::istream& in, LoadRequest& request) {
   size_t count = 0;
   expect_word(in, "files");
@@ -93,13 +139,8 @@ void read_request(std::istream& in, LoadRequest& request) {
   int num_layers = 0;
   expect_word(in, "spec");
   in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> num_layers >> spec.num_heads >>
-      spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
-  spec.activation = one_of<Activation>(word, {{"silu", Activation::kSilu},
-                                              {"gelu", Activation::kGelu},
-                                              {"gelu_tanh", Activation::kGeluTanh},
-                                              {"clamped_swish", Activation::kClampedSwish},
-                                              {"relu", Activation::kRelu},
-                                              {"xielu", Activation::kXielu}});
+      spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps;
+  spec.activation = read_activation(in);
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings >> word;
   spec.qk_norm =
       one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
@@ -137,6 +178,7 @@ void read_request(std::istream& in, LoadRequest& request) {
   in >> count;
   for (size_t i = 0; i < count; ++i)
     spec.ropes.push_back(read_rope(in));
+  read_pooling(in, spec);
 }
 
 bool read_model(std::istream& in, GoldenModel& model) {
@@ -161,6 +203,14 @@ bool read_model(std::istream& in, GoldenModel& model) {
   expect_word(in, "scored");
   in >> model.scored;
   model.scored_logprobs = read_list<double>(in);
+  expect_word(in, "pooled");
+  in >> model.task >> count;
+  for (size_t i = 0; i < count; ++i) {
+    GoldenInput& input = model.inputs.emplace_back();
+    input.token_ids = read_list<int32_t>(in);
+    input.token_types = read_list<int32_t>(in);
+    input.result = read_list<float>(in);
+  }
   if (!in) throw Error(ErrorCode::kInvalidArgument, "golden records: " + model.name + " is truncated");
   // The limits are for the CPU, which computes f16 models in f32. Here activations, keys and values have 16 bits.
   if (request.device.weight_dtype == DType::kF16) model.worst *= 2;
@@ -171,7 +221,7 @@ bool read_model(std::istream& in, GoldenModel& model) {
   return true;
 }
 
-std::vector<GoldenModel> golden_models() {
+std::vector<GoldenModel> golden_models(bool is_pooled) {
   const char* file = std::getenv("CAPSTAN_GOLDEN_RECORDS");
   std::vector<GoldenModel> models;
   if (file == nullptr || *file == '\0') {
@@ -182,7 +232,7 @@ std::vector<GoldenModel> golden_models() {
   if (!in) throw Error(ErrorCode::kIo, std::string("golden records: ") + file + " cannot be opened");
   int64_t num_models = 0;
   for (GoldenModel model; read_model(in, model); model = {})
-    if (takes_case(num_models++, 3)) models.push_back(model);
+    if (model.inputs.empty() != is_pooled && takes_case(num_models++, 3)) models.push_back(model);
   EXPECT(!models.empty());
   if (is_full_run()) return models;
   // An emulated device has little memory and warms up slowly for larger limits.
@@ -231,7 +281,7 @@ struct Comparison {
 };
 
 TEST(cuda_golden_models_answer_like_transformers) {
-  for (const GoldenModel& model : golden_models()) {
+  for (const GoldenModel& model : golden_models(false)) {
     std::mutex mutex;
     std::condition_variable arrived;
     std::map<RequestId, std::vector<TokenLogprobs>> answers;
@@ -282,6 +332,49 @@ TEST(cuda_golden_models_answer_like_transformers) {
     if (!(mean <= model.mean)) fail(model.name.c_str(), 0, "mean difference " + show(mean));
     std::printf("  %s: worst %.1e, mean %.1e, %lld of %lld tokens equal\n", model.name.c_str(), comparison.worst, mean,
                 static_cast<long long>(comparison.num_equal), static_cast<long long>(comparison.num_steps));
+  }
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return std::nan("");
+  double product = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = a[i], y = b[i];
+    product += x * y, aa += x * x, bb += y * y;
+  }
+  return product / std::sqrt(aa * bb);
+}
+
+// As `Pooler` of the library makes a score of a result.
+double score_of(const std::string& task, const std::vector<float>& result) {
+  const double value = task == "yes_no" ? static_cast<double>(result[0]) - static_cast<double>(result[1]) : result[0];
+  return task == "identity" ? value : 1 / (1 + std::exp(-value));
+}
+
+TEST(cuda_golden_models_pool_like_transformers) {
+  for (const GoldenModel& model : golden_models(true)) {
+    Session session(model.request);
+    std::vector<RequestId> ids;
+    for (const GoldenInput& input : model.inputs) {
+      Request request;
+      request.prompt_token_ids = input.token_ids;
+      request.token_types = input.token_types;
+      request.is_pooled = true;
+      request.sampling.max_tokens = 0;
+      ids.push_back(session.submit(std::move(request)));
+    }
+    double worst = model.task == "embed" ? 1 : 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::vector<float> got = session.wait(ids[i]).pooled, &wanted = model.inputs[i].result;
+      if (model.task == "embed")
+        worst = std::min(worst, cosine(got, wanted));
+      else
+        worst = std::max(worst, std::abs(score_of(model.task, got) - static_cast<double>(wanted[0])) /
+                                    std::max(1.0, std::abs(static_cast<double>(wanted[0]))));
+    }
+    if (model.task == "embed" ? !(worst > 0.9999) : !(worst < 0.005)) fail(model.name.c_str(), 0, show(worst));
+    std::printf("  %s: %s %.6f over %zu inputs\n", model.name.c_str(),
+                model.task == "embed" ? "smallest cosine" : "largest difference", worst, ids.size());
   }
 }
 
