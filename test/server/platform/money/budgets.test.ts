@@ -81,9 +81,7 @@ overBackends((make) => {
         }),
       );
       await until(() => shop.running.records.length === 64);
-      // 503: a slow machine did not check the budget in time.
-      expect([...new Set([200, 429, 503, ...statuses])]).toEqual([200, 429, 503]);
-      expect(statuses).toEqual(expect.arrayContaining([200, 429]));
+      expect(new Set(statuses)).toEqual(new Set([200, 429]));
       const { spent, open } = await shop.spent(id);
       expect(open).toBe(0n);
       const used = shop.running.records.reduce(
