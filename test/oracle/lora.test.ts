@@ -177,7 +177,7 @@ test.each(Object.entries(GGUF_FILES))('%s equals PEFT on a GGUF file', async (na
   expect((await compare(gguf, options, new Comparison(golden, F32_TOLERANCE))).failures).toEqual([]);
 });
 
-test('a GGUF file of Qwen3.5 refuses adapters of recurrent layers: it stores their heads in another order', async () => {
+test('a GGUF file of Qwen3.5, whose recurrent heads are in another order, refuses adapters of them', async () => {
   const loading = withEngine('gguf/qwen35-f32.gguf', { loraModules: { a: path.join(LORA, 'qwen35-linear') } }, () =>
     Promise.resolve(),
   );

@@ -159,7 +159,8 @@ function requestText({ files, tensors, spec }: NativeLoad): string {
         ` ${Number(rope.truncate)} ${rope.attentionFactor} ${rope.queryScaleGrowth} ${list(rope.frequencyDivisors ?? [])}`,
     ),
     `encoder ${Number(spec.isCausal)} ${Number(spec.hasFinalNorm)} ${Number(spec.norms.isOfSum ?? false)}` +
-      ` ${embedding.numPositions} ${embedding.positionOffset} ${embedding.numTokenTypes} ${Number(embedding.hasNorm)} ${embedding.numDistances}`,
+      ` ${embedding.numPositions} ${embedding.positionOffset} ${embedding.numTokenTypes}` +
+      ` ${Number(embedding.hasNorm)} ${embedding.numDistances}`,
     `head ${spec.pooling?.kind ?? 'none'} ${head.length}`,
     ...head.map(
       ({ outputSize, activation, hasNorm, tokenIds = [] }) =>

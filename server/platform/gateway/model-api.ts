@@ -191,7 +191,8 @@ function sendJson(
 function unknownPath(path: string): ApiError {
   return new ApiError(
     'unknown_url',
-    `There is no ${path.slice(0, 100)} in the API of all deployments. For a path that one deployment has, send POST with a JSON body and its field model`,
+    `There is no ${path.slice(0, 100)} in the API of all deployments. ` +
+      'For a path that one deployment has, send POST with a JSON body and its field model',
   );
 }
 
