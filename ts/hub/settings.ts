@@ -7,7 +7,7 @@ import { CapstanError } from '../errors';
 /** A site that models are downloaded from. */
 export type HubKind = 'huggingface' | 'modelscope';
 
-export const HUBS: readonly HubKind[] = ['huggingface', 'modelscope'];
+const HUBS: readonly HubKind[] = ['huggingface', 'modelscope'];
 
 /** Where models come from and where they are kept. */
 export interface HubSettings {
