@@ -20,6 +20,17 @@ bool takes_case(int64_t i, int64_t step) {
   return is_full_run() || std::getenv("CAPSTAN_TEST_ALL") != nullptr || i % step == 0;
 }
 
+LoadRequest ranks_request(const TinyModel& model, int world_size, bool is_deterministic) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = cuda_device(world_size);
+  request.device.world_size = world_size;
+  request.device.is_deterministic = is_deterministic;
+  // An emulated device takes seconds to warm up for larger limits.
+  if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  return request;
+}
+
 LoadRequest cuda_request(const TinyModel& model, const std::string& device) {
   LoadRequest request = model.request();
   request.compute = ComputeChoice::kAuto;

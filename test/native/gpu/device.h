@@ -21,6 +21,8 @@ std::string cuda_device(int world_size);
 // ranks.
 LoadRequest cuda_request(const TinyModel& model, const std::string& device = "cuda");
 TinyShape splittable_shape();
+// Requests an engine with virtual ranks on one device, and small limits unless the run is full.
+LoadRequest ranks_request(const TinyModel& model, int world_size = 1, bool is_deterministic = true);
 RunOptions cuda_options(DType dtype, bool is_deterministic = true);
 // Returns why the backend refuses the model, or an empty string.
 std::string cuda_refusal(const DeviceModel& model);

@@ -100,17 +100,6 @@ std::vector<Answer> one_by_one(Session& session, const TinyShape& shape) {
   return answers;
 }
 
-LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_deterministic = true) {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = cuda_device(world_size);
-  request.device.world_size = world_size;
-  request.device.is_deterministic = is_deterministic;
-  // An emulated device takes seconds to warm up for larger limits.
-  if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
-  return request;
-}
-
 // The length of the difference, as a share of the length of what is wanted.
 double difference(const std::vector<float>& got, const std::vector<float>& wanted) {
   if (got.size() != wanted.size() || wanted.empty()) return std::nan("");
@@ -131,7 +120,7 @@ void expect_pooled_like_the_cpu(const std::vector<std::pair<const char*, TinySha
       const TinyModel model(shape, DType::kF16);
       LoadRequest on_cpu = model.request();
       on_cpu.compute = ComputeChoice::kF32;
-      Session cpu(on_cpu), cuda(on_device(model, world_size, false));
+      Session cpu(on_cpu), cuda(ranks_request(model, world_size, false));
       for (const std::string& note : cuda.info().notes)
         EXPECT(note.find("CUDA graph") == std::string::npos);
       const auto wanted = together(cpu, shape), got = together(cuda, shape);
@@ -146,16 +135,16 @@ void expect_pooled_bits(const std::vector<std::pair<const char*, TinyShape>>& mo
   int64_t num_models = 0;
   for (const auto& [name, shape] : models) {
     const TinyModel model(shape, DType::kBf16);
-    Session alone(on_device(model));
+    Session alone(ranks_request(model));
     const auto solo = one_by_one(alone, shape);
     expect_same(together(alone, shape), solo, (std::string(name) + ", batched").c_str());
     if (takes_case(num_models++, 2)) {
-      LoadRequest chunked = on_device(model);
+      LoadRequest chunked = ranks_request(model);
       chunked.max_num_batched_tokens = 37;
       Session session(chunked);
       expect_same(together(session, shape), solo, (std::string(name) + ", chunked").c_str());
     } else {
-      Session session(on_device(model, 2));
+      Session session(ranks_request(model, 2));
       expect_same(together(session, shape), solo, (std::string(name) + ", 2 ranks").c_str());
     }
   }

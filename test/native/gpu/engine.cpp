@@ -39,17 +39,6 @@ int num_tokens() {
   return is_full_run() ? kMaxTokens : 5;
 }
 
-LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_deterministic = true) {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = cuda_device(world_size);
-  request.device.world_size = world_size;
-  request.device.is_deterministic = is_deterministic;
-  // An emulated device takes seconds to warm up for larger limits.
-  if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
-  return request;
-}
-
 // Compares steps until the tokens differ, which is allowed only if the CPU's margin is within the limit.
 void expect_near(const Answer& got, const Answer& wanted, double limit, const std::string& what) {
   constexpr size_t kWidth = 1 + kNumAlternatives;
@@ -82,7 +71,7 @@ void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size,
   const TinyModel model(shape, dtype);
   LoadRequest on_cpu = model.request();
   on_cpu.compute = ComputeChoice::kF32;
-  Session cpu(on_cpu), cuda(on_device(model, world_size, false));
+  Session cpu(on_cpu), cuda(ranks_request(model, world_size, false));
   EXPECT_EQ(cuda.info().backend, std::string("cuda"));
   const double limit = limit_of(shape, dtype);
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -127,13 +116,13 @@ TEST(cuda_engine_batch_cache_and_chunks_change_no_bit) {
   for (const auto& [shape, dtype] : models()) {
     const TinyModel model(shape, dtype);
     const Prompts prompts = engine_prompts();
-    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
-    Session session(on_device(model));
+    const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
+    Session session(ranks_request(model));
     expect_same(batched_answers(session, num_tokens(), prompts), solo, "batched, cold");
     expect_same(batched_answers(session, num_tokens(), prompts), solo, "batched, cached");
     EXPECT(session.engine().stats().cached_tokens > 0);
     for (const int budget : is_full_run() ? std::vector<int>{4, 17, 64} : std::vector<int>{37}) {
-      LoadRequest request = on_device(model);
+      LoadRequest request = ranks_request(model);
       request.max_num_seqs = 4;
       request.max_num_batched_tokens = budget;
       Session chunked(request);
@@ -149,8 +138,8 @@ TEST(cuda_engine_preemption_changes_no_bit) {
     prompts.push_back(random_ids(i, 120, 300));
   // The first sequence may be a few tokens ahead, and still runs when the second one needs its third block.
   const int max_tokens = is_full_run() ? 130 : 24;
-  const auto solo = solo_answers(on_device(model), max_tokens, prompts);
-  LoadRequest request = on_device(model);
+  const auto solo = solo_answers(ranks_request(model), max_tokens, prompts);
+  LoadRequest request = ranks_request(model);
   request.max_model_len = 256;
   // Five blocks of 64 tokens: 2 layers × 2 × 2 heads × 32 × 2 bytes × 64 each. Two sequences start with two blocks
   // each, and both need a third.
@@ -165,9 +154,9 @@ TEST(cuda_engine_ranks_change_no_bit) {
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
   const Prompts prompts = engine_prompts();
-  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
   for (const int world_size : {2, 4}) {
-    Session session(on_device(model, world_size));
+    Session session(ranks_request(model, world_size));
     EXPECT_EQ(session.info().world_size, world_size);
     expect_same(batched_answers(session, num_tokens(), prompts), solo, (std::to_string(world_size) + " ranks").c_str());
   }
@@ -196,9 +185,9 @@ TEST(cuda_engine_with_experts_changes_no_bit) {
   shape.num_experts = 7, shape.top_k = 2;
   const TinyModel model(shape, DType::kBf16);
   Prompts prompts = engine_prompts();
-  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
   for (const int world_size : {1, 2}) {
-    LoadRequest request = on_device(model, world_size);
+    LoadRequest request = ranks_request(model, world_size);
     if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
     Session session(request);
     const std::string what = "experts, " + std::to_string(world_size) + " ranks";
@@ -241,9 +230,9 @@ TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
     shape.intermediate_size = 256;
     const TinyModel model(shape, DType::kBf16);
     const Prompts prompts = engine_prompts();
-    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+    const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
     for (const int world_size : {1, 2}) {
-      LoadRequest request = on_device(model, world_size);
+      LoadRequest request = ranks_request(model, world_size);
       if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
       Session session(request);
       const std::string what = "recurrent layers, " + std::to_string(world_size) + " ranks";
@@ -252,7 +241,7 @@ TEST(cuda_engine_with_recurrent_layers_changes_no_bit) {
       EXPECT(session.engine().stats().num_snapshot_hits > 0);
     }
     const Without graphs("graphs,gemv");
-    expect_same(solo_answers(on_device(model), num_tokens(), prompts), solo, "recurrent layers without graphs");
+    expect_same(solo_answers(ranks_request(model), num_tokens(), prompts), solo, "recurrent layers without graphs");
   }
 }
 
@@ -305,10 +294,10 @@ TEST(cuda_engine_with_parts_of_families_changes_no_bit) {
     ++num_models;
     const TinyModel model(shape, DType::kBf16);
     const Prompts prompts = engine_prompts();
-    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+    const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
     for (const int world_size : {1, 2}) {
       if (!takes_case(num_models + world_size, 2)) continue;
-      LoadRequest request = on_device(model, world_size);
+      LoadRequest request = ranks_request(model, world_size);
       if (world_size == 1) request.max_num_batched_tokens = is_full_run() ? 17 : 37;
       Session session(request);
       const std::string what = std::string(name) + ", " + std::to_string(world_size) + " ranks";
@@ -320,7 +309,7 @@ TEST(cuda_engine_with_parts_of_families_changes_no_bit) {
       const Without without(parts);
       const Prompts some = {prompts[2], prompts[3]};
       const std::vector<Answer> wanted = {solo[2], solo[3]};
-      expect_same(solo_answers(on_device(model), num_tokens(), some), wanted,
+      expect_same(solo_answers(ranks_request(model), num_tokens(), some), wanted,
                   (std::string(name) + " without " + parts).c_str());
     }
   }
@@ -352,8 +341,8 @@ TEST(cuda_engine_speculation_changes_no_bit) {
       if (stats != nullptr) *stats = session.engine().stats();
       return all;
     };
-    const std::vector<Answer> plain = answers(on_device(model));
-    LoadRequest load = on_device(model);
+    const std::vector<Answer> plain = answers(ranks_request(model));
+    LoadRequest load = ranks_request(model);
     load.speculation = {.num_tokens = 3, .max_ngram = 2, .min_ngram = 1};
     EngineStats stats;
     expect_same(answers(load, &stats), plain, "speculation");
@@ -370,7 +359,7 @@ TEST(cuda_engine_without_a_feature_changes_no_bit) {
   int64_t num_cases = 0;
   for (const int world_size : {1, 2})
     for (const bool is_deterministic : {false, true}) {
-      const LoadRequest request = on_device(model, world_size, is_deterministic);
+      const LoadRequest request = ranks_request(model, world_size, is_deterministic);
       const auto wanted = solo_answers(request, num_tokens(), prompts);
       // A deterministic backend splits no K by wgmma, so that all of these keep the order of sums.
       for (const std::string parts : {"graphs", "early", "gemv", "fused_heads", "k_splits"}) {
@@ -393,7 +382,7 @@ TEST(cuda_engine_with_experts_of_codes_changes_no_bit) {
   const TinyModel model(mixture(), DType::kBf16);
   const Prompts prompts = {random_ids(1, 70, 300), random_ids(2, 5, 300)};
   for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
-    LoadRequest request = on_device(model);
+    LoadRequest request = ranks_request(model);
     request.quantization = quantization;
     const auto with_codes = solo_answers(request, num_tokens(), prompts);
     const Without without("codes");
@@ -410,10 +399,10 @@ TEST(cuda_engine_two_shot_all_reduce_changes_no_bit) {
   Prompts prompts = engine_prompts();
   for (uint64_t i = 0; i < 10; ++i)
     prompts.push_back(random_ids(i, 3, 300));
-  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  const auto solo = solo_answers(ranks_request(model), num_tokens(), prompts);
   const Without without("one_shot");
   for (const int world_size : {2, 4}) {
-    LoadRequest request = on_device(model, world_size);
+    LoadRequest request = ranks_request(model, world_size);
     request.max_num_seqs = std::max(request.max_num_seqs, 16);
     const std::string ranks = std::to_string(world_size) + " ranks";
     Session session(request);
@@ -432,8 +421,8 @@ void soak(bool is_deterministic, int seconds) {
   if (is_wide) shape.num_heads = 32, shape.num_kv_heads = 8;
   const TinyModel model(shape, is_deterministic ? DType::kBf16 : DType::kF16);
   const Prompts canaries = {random_ids(1, 66, 300), random_ids(2, 5, 300), random_ids(3, 90, 300)};
-  const auto wanted = solo_answers(on_device(model), 6, canaries);
-  LoadRequest request = on_device(model, 1, is_deterministic);
+  const auto wanted = solo_answers(ranks_request(model), 6, canaries);
+  LoadRequest request = ranks_request(model, 1, is_deterministic);
   request.kv_cache_bytes = 16 * 16384 * shape.num_kv_heads;  // few blocks, so that they are reused at once
   request.max_num_batched_tokens = is_wide ? 512 : 96;
   Session session(request);
