@@ -69,6 +69,7 @@ export { DISK_FULL } from './base/disk-full';
 export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
 export { errorMessageIn } from './inference/conversion/upstream-reader';
 export {
+  CHAT_PATH,
   type ErrorStyle,
   errorStyleOf,
   INPUT_TOKENS_PATH,
@@ -135,9 +136,16 @@ export { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from './storage/
 export type { BatchRecord } from './storage/batches/records';
 export { batchRoutes } from './storage/batches/routes';
 export type { BatchLine } from './storage/batches/running-batch';
+export {
+  type CompletionRequest,
+  Completions,
+  readCompletionRequest,
+  storedCompletion,
+} from './storage/responses/completions';
 export { FolderResponseStore } from './storage/responses/folder-store';
 export { History, REFERENCE } from './storage/responses/history';
-export { isResponseId, newResponseId } from './storage/responses/ids';
+export { isResponseId, newCompletionId, newResponseId } from './storage/responses/ids';
 export type { ResponseStore, StoredItem, StoreLimits } from './storage/responses/store';
+export { STORED_COMPLETION_ROUTES } from './storage/responses/stored-completions';
 export { STORED_RESPONSE_ROUTES, type StoreContext } from './storage/responses/stored-responses';
 export { shapeOf, topLevelValues, withTopLevelValues } from './base/json/top-level';

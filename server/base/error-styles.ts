@@ -39,6 +39,7 @@ const ANTHROPIC: ErrorStyle = {
 
 /** The routes of Anthropic's interface. They alone accept a key in `x-api-key`. */
 const ANTHROPIC_PATHS: ReadonlySet<string> = new Set(['/v1/messages', '/v1/messages/count_tokens']);
+export const CHAT_PATH = '/v1/chat/completions';
 export const RESPONSES_PATH = '/v1/responses';
 export const INPUT_TOKENS_PATH = `${RESPONSES_PATH}/input_tokens`;
 

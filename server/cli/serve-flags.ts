@@ -780,7 +780,7 @@ const LIMITS: readonly Definition[] = [
   },
   {
     ...SHARED_FLAGS.maxStoredResponseBytes,
-    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
+    help: 'maximum size of all stored responses and chat completions together, in DATA_DIR/responses or, without a data directory, in memory; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
   },
   {
     ...SHARED_FLAGS.storedResponseDays,

@@ -26,8 +26,8 @@ export interface HandlerOptions {
   /** Key database of `capstan keys`: a file or a `postgres://` URL. */
   keysDb?: string;
   /**
-   * Folder of files, batches and stored responses. It must not be that of another server. Default: none. Then responses
-   * are stored in memory, and the routes of files and batches answer 501.
+   * Folder of files, batches, stored responses and chat completions. It must not be that of another server. Default:
+   * none. Then responses and chat completions are stored in memory, and the routes of files and batches answer 501.
    */
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */

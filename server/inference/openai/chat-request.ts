@@ -19,6 +19,7 @@ import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest } from './schema';
 import { requestedOutput } from './structured-output';
 import { CHAT_UNSUPPORTED, refuseUnsupported } from './unsupported';
 import { validate } from '../../base/json/validate';
+import { type CompletionRequest, readCompletionRequest } from '../../storage/responses/completions';
 
 /** A chat request as library options. */
 export interface ChatCall extends ConversationCall {
@@ -35,6 +36,8 @@ export interface ChatCall extends ConversationCall {
   customNames: readonly string[];
   /** For each tool of the options, its path in the request. */
   toolPaths: readonly string[];
+  /** What is stored of the request. Undefined: the completion is not stored. */
+  stored: CompletionRequest | undefined;
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
@@ -71,6 +74,7 @@ export async function parseChatRequest(
     requestId: request.request_id,
     customNames: customNames(request.tools),
     toolPaths,
+    stored: await readCompletionRequest(value),
     names: {
       ...CLIENT_NAMES,
       prompt: 'messages',

@@ -1,3 +1,4 @@
+import type { GenerationResult } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { resolveRequestId, streamReply } from './call';
 import type { ChatCall } from './chat-request';
@@ -11,14 +12,17 @@ import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
 import { readyEvents } from './ready-events';
 import { wireUsage } from './usage';
+import { Completions, storedCompletion } from '../../storage/responses/completions';
+import { newCompletionId } from '../../storage/responses/ids';
 
 /** POST /v1/chat/completions. Throws errors before the first byte. Later errors are events of the stream. */
 export async function chatCompletions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, settings, reportsUsage = false } = context;
+  const { engine, model, settings, responses, identity, log, reportsUsage = false } = context;
   const call = await readCall('chat', request, context);
   const requestId = resolveRequestId(context, request, call.requestId);
+  const stored = responses === undefined ? undefined : call.stored;
   const head: CompletionHead = {
-    id: `chatcmpl-${requestId}`,
+    id: stored === undefined ? `chatcmpl-${requestId}` : newCompletionId(),
     created: Math.floor(Date.now() / 1000),
     model: model.responseName(call.model),
   };
@@ -30,14 +34,23 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
   try {
     await generateChat(context, call, head.id, async (generation, { promptTokens, promptTokenIds }) => {
       const prompt = await promptEcho(context, call, promptTokenIds);
+      /** Returns the completion, stored if it is to be. */
+      const complete = async (result: GenerationResult): Promise<object> => {
+        const completion = chatCompletion(head, call, result, prompt, style);
+        if (stored === undefined) return completion;
+        try {
+          const isStored = await new Completions(responses, identity).put(
+            storedCompletion({ ...completion, id: head.id }, stored, requestId),
+          );
+          if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
+        } catch (error) {
+          log.error({ requestId, err: error }, 'cannot store a chat completion');
+        }
+        return completion;
+      };
       if (!call.isStream) {
         const result = await generation.result();
-        return sendJson(
-          reply,
-          chatCompletion(head, call, result, prompt, style),
-          requestId,
-          reportsUsage ? result.usage : undefined,
-        );
+        return sendJson(reply, await complete(result), requestId, reportsUsage ? result.usage : undefined);
       }
       const chunks = new ChatChunks(head, call, promptTokens, style);
       await streamReply(context, request, reply, requestId, async (sse) => {
@@ -46,8 +59,10 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
           const data = chunks.take(events);
           if (data.length > 0) await sse.send(...data);
         }
-        if (!call.usage.isAtEnd && !reportsUsage) return;
-        const { usage } = await generation.result();
+        if (!call.usage.isAtEnd && !reportsUsage && stored === undefined) return;
+        const result = await generation.result();
+        if (stored !== undefined) await complete(result);
+        const { usage } = result;
         if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
         return reportsUsage ? usage : undefined;
       });

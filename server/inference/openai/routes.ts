@@ -3,10 +3,11 @@ import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
 import { countTokens, createMessage, MESSAGES_PATH } from '../anthropic/messages';
 import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthropic/schema';
-import { INPUT_TOKENS_PATH, RESPONSES_PATH } from '../../base/error-styles';
+import { CHAT_PATH, INPUT_TOKENS_PATH, RESPONSES_PATH } from '../../base/error-styles';
 import { countInput } from '../responses/count-input';
 import { createResponse } from '../responses/create-response';
 import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
+import { STORED_COMPLETION_ROUTES } from '../../storage/responses/stored-completions';
 import { STORED_RESPONSE_ROUTES } from '../../storage/responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
@@ -56,7 +57,7 @@ const SCORING_TASKS: readonly ModelTask[] = ['score', 'embed'];
 export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
   {
     method: 'POST',
-    path: '/v1/chat/completions',
+    path: CHAT_PATH,
     handle: chatCompletions,
     summary: 'Create a chat completion',
     requestSchema: CHAT_COMPLETION_REQUEST,
@@ -64,6 +65,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     tasks: ['generate'],
     canStream: true,
   },
+  ...STORED_COMPLETION_ROUTES.map((route) => ({ ...route, needsModel: false }) as const),
   {
     method: 'POST',
     path: '/v1/completions',

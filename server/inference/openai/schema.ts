@@ -172,6 +172,9 @@ export const CHAT_COMPLETION_REQUEST = object(
   {
     ...CONVERSATION_PROPERTIES,
     ...GENERATION_PROPERTIES,
+    store: boolean,
+    // Checked if the completion is stored.
+    metadata: unsafe<unknown>({}),
     max_tokens: integer({ minimum: 1 }),
     max_completion_tokens: integer({ minimum: 1 }),
     logprobs: boolean,

@@ -42,6 +42,7 @@ const COMPUTE_ERRORS = [
   'engine_dead',
 ] as const;
 const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
+const STORED_COMPLETION_ERRORS = [...MODEL_ERRORS, 'completion_not_found', 'invalid_value'] as const;
 const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
 
 /** Errors of files and batches. */
@@ -92,6 +93,37 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
         temperature: 0,
       },
     },
+  },
+  'GET /v1/chat/completions': {
+    response: 'ChatCompletionList',
+    query: {
+      ...PAGING,
+      order: { type: 'string', enum: ['asc', 'desc'] },
+      model: { type: 'string' },
+      'metadata[key]': { type: 'string', description: 'The value that the metadata has at a key' },
+    },
+    errors: STORED_COMPLETION_ERRORS,
+  },
+  'GET /v1/chat/completions/{completion_id}': { response: 'StoredChatCompletion', errors: STORED_COMPLETION_ERRORS },
+  'POST /v1/chat/completions/{completion_id}': {
+    response: 'StoredChatCompletion',
+    errors: [
+      ...STORED_COMPLETION_ERRORS,
+      'invalid_json',
+      'invalid_type',
+      'missing_required_parameter',
+      'unsupported_media_type',
+      'request_timeout',
+    ],
+  },
+  'DELETE /v1/chat/completions/{completion_id}': {
+    response: 'DeletedChatCompletion',
+    errors: STORED_COMPLETION_ERRORS,
+  },
+  'GET /v1/chat/completions/{completion_id}/messages': {
+    response: 'StoredMessages',
+    query: { ...PAGING, order: { type: 'string', enum: ['asc', 'desc'] } },
+    errors: STORED_COMPLETION_ERRORS,
   },
   'POST /v1/completions': {
     response: 'Completion',

@@ -76,6 +76,38 @@ const tokenLogprob = {
 
 const chunkHead = { id: string, created: seconds, model: string };
 
+const chatCompletion = {
+  id: string,
+  object: { const: 'chat.completion' },
+  created: seconds,
+  model: string,
+  choices: list(
+    exactly(
+      {
+        index: count,
+        message: exactly(
+          {
+            role: string,
+            reasoning_content: nullable(string),
+            content: string,
+            tool_calls: list(toolCall),
+          },
+          { reasoning: string },
+        ),
+        logprobs: nullable(ref('ChatLogprobs')),
+        finish_reason: finishReason,
+        stop_reason: stopReason,
+      },
+      { token_ids: tokenIds },
+    ),
+    { minItems: 1 },
+  ),
+  usage: ref('Usage'),
+  prompt_logprobs: nullable(ref('PromptLogprobs')),
+};
+const promptParts = { prompt_token_ids: tokenIds, prompt_text: string };
+const asSent = { description: 'As sent, else null' };
+
 export const RESPONSE_SCHEMAS = {
   Usage: exactly(
     { prompt_tokens: count, total_tokens: count, completion_tokens: count },
@@ -97,38 +129,45 @@ export const RESPONSE_SCHEMAS = {
       description: 'One entry per prompt token, by token id. The first entry is null.',
     },
   ),
-  ChatCompletion: exactly(
+  ChatCompletion: exactly(chatCompletion, promptParts),
+  ChatCompletionList: page('StoredChatCompletion'),
+  StoredChatCompletion: exactly(
     {
-      id: string,
-      object: { const: 'chat.completion' },
-      created: seconds,
-      model: string,
-      choices: list(
-        exactly(
-          {
-            index: count,
-            message: exactly(
-              {
-                role: string,
-                reasoning_content: nullable(string),
-                content: string,
-                tool_calls: list(toolCall),
-              },
-              { reasoning: string },
-            ),
-            logprobs: nullable(ref('ChatLogprobs')),
-            finish_reason: finishReason,
-            stop_reason: stopReason,
-          },
-          { token_ids: tokenIds },
-        ),
-        { minItems: 1 },
-      ),
-      usage: ref('Usage'),
-      prompt_logprobs: nullable(ref('PromptLogprobs')),
+      ...chatCompletion,
+      request_id: string,
+      metadata: { type: 'object', additionalProperties: string },
+      frequency_penalty: asSent,
+      input_user: { description: 'The field user of the request' },
+      presence_penalty: asSent,
+      response_format: asSent,
+      seed: asSent,
+      temperature: asSent,
+      tool_choice: asSent,
+      tools: asSent,
+      top_p: asSent,
     },
-    { prompt_token_ids: tokenIds, prompt_text: string },
+    promptParts,
   ),
+  DeletedChatCompletion: exactly({
+    id: string,
+    object: { const: 'chat.completion.deleted' },
+    deleted: { const: true },
+  }),
+  StoredMessages: exactly({
+    object: { const: 'list' },
+    data: list({
+      type: 'object',
+      required: ['id', 'role', 'content', 'content_parts', 'name'],
+      properties: {
+        id: string,
+        content: nullable(string),
+        content_parts: { description: 'The parts of a content that is a list' },
+      },
+    }),
+    first_id: nullable(string),
+    last_id: nullable(string),
+    has_more: boolean,
+  }),
   ChatCompletionChunk: exactly(
     {
       ...chunkHead,

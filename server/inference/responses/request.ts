@@ -7,11 +7,12 @@ import { CLIENT_NAMES, numAlternatives, toSamplingParams, withoutUndefined } fro
 import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { refuseUnsupported, RESPONSES_UNSUPPORTED } from '../openai/unsupported';
-import { show, validate } from '../../base/json/validate';
+import { validate } from '../../base/json/validate';
 import type { ParseLimits } from '../settings';
 import { REFERENCE } from '../../storage/responses/history';
+import { checkMetadata } from '../../storage/responses/metadata';
 import { toMessages } from './input-items';
-import { type InputItem, MAX_METADATA_KEY, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
+import { type InputItem, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
 import { readTools } from './tools';
 
 /** A request for a response as library options. */
@@ -120,13 +121,7 @@ function toItems(input: ResponsesRequest['input']): readonly InputItem[] {
 }
 
 function checkFields({ stream, stream_options: streamOptions, metadata = {} }: ResponsesRequest): void {
-  const longKey = Object.keys(metadata).find(({ length }) => length > MAX_METADATA_KEY);
-  if (longKey !== undefined)
-    throw new ApiError(
-      'invalid_value',
-      `metadata: expected keys of up to ${MAX_METADATA_KEY} characters, got ${show(longKey)}`,
-      { param: 'metadata' },
-    );
+  checkMetadata(metadata);
   if (streamOptions !== undefined && stream !== true)
     throw new ApiError('invalid_value', 'stream_options: only allowed with "stream": true', {
       param: 'stream_options',

@@ -20,23 +20,13 @@ import {
   text,
   unsafe,
 } from '../../base/json/schema-types';
+import { METADATA } from '../../storage/responses/metadata';
 
-/** Limits of fields that are stored and sent back. */
-export const MAX_METADATA_KEY = 64;
-const [MAX_METADATA, MAX_METADATA_VALUE, MAX_LABEL] = [16, 512, 512];
+/** Limit of fields that are stored and sent back. */
+const MAX_LABEL = 512;
 
 const parts = array(object({ type: string, text: string, refusal: string }, ['type']), { maxItems: MAX_CONTENT_PARTS });
 const textOrParts = stringOr(parts, { description: 'a string or an array of text parts' });
-
-const metadata = unsafe<Record<string, string>>({
-  type: 'object',
-  additionalProperties: text({
-    maxLength: MAX_METADATA_VALUE,
-    description: `values that are strings of up to ${MAX_METADATA_VALUE} characters`,
-  }),
-  maxProperties: MAX_METADATA,
-  description: `an object of up to ${MAX_METADATA} entries`,
-});
 
 const label = text({ maxLength: MAX_LABEL, description: `a string of up to ${MAX_LABEL} characters` });
 
@@ -87,7 +77,7 @@ export const RESPONSES_REQUEST = object(
     include: array(string, { maxItems: MAX_TOOLS }),
     truncation: string,
     chat_template_kwargs: openObject,
-    metadata,
+    metadata: METADATA,
     user: label,
     prompt_cache_key: label,
     safety_identifier: label,

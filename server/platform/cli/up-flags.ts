@@ -262,7 +262,7 @@ const DEPLOYMENTS: readonly Definition[] = [
 const STORAGE: readonly Definition[] = [
   {
     ...SHARED_FLAGS.maxStoredResponseBytes,
-    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
+    help: 'maximum size of all stored responses and chat completions together, in DATA_DIR/responses; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
   },
   {
     ...SHARED_FLAGS.storedResponseDays,

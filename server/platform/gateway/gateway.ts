@@ -271,7 +271,11 @@ export class Gateway {
     }
     refuseUpgrade(request);
     const { storage } = this.#options;
-    if (state.grant !== undefined && hasStorage(address, target) && storage?.serves(address.path) === true) {
+    if (
+      state.grant !== undefined &&
+      hasStorage(address, target) &&
+      storage?.serves(request.method, address.path) === true
+    ) {
       const { requestId } = state;
       const { keyId, ownerId } = state.grant;
       const { deploymentId } = target;

@@ -1,5 +1,6 @@
 import {
   ApiError,
+  CHAT_PATH,
   header,
   INPUT_TOKENS_PATH,
   mediaType,
@@ -10,7 +11,14 @@ import {
 import { modelOf } from './fallbacks';
 import type { RequestedModel } from './model-api';
 import { mustStream } from './model-body';
-import type { OwnerRequest, OwnerStorage } from './owner-storage';
+import type { KeptRequest, OwnerRequest, OwnerStorage } from './owner-storage';
+
+/** The routes whose responses may be kept. */
+const KINDS: Readonly<Record<string, KeptRequest['kind'] | undefined>> = {
+  [CHAT_PATH]: 'completion',
+  [RESPONSES_PATH]: 'response',
+  [INPUT_TOKENS_PATH]: 'count',
+};
 
 /** The parts of a call that change if its response is kept. */
 export interface KeptCall {
@@ -29,13 +37,13 @@ export async function keepCall(
   owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
   { request, path, model, reply }: Omit<KeptCall, 'settled'> & { path: string },
 ): Promise<KeptCall | undefined> {
-  const isCount = path === INPUT_TOKENS_PATH;
-  if (request.method !== 'POST' || !(isCount || path === RESPONSES_PATH) || mustStream(request)) return undefined;
+  const kind = KINDS[path];
+  if (request.method !== 'POST' || kind === undefined || mustStream(request)) return undefined;
   if ((mediaType(request) ?? 'application/json') !== 'application/json') return undefined;
   if (header(request, 'content-encoding') !== undefined) return undefined;
   const whole = model === undefined ? await request.readBody() : model.body.whole;
   if (whole === undefined) return undefined;
-  const kept = await storage.keepResponse({ ...owner, isCount }, whole, reply);
+  const kept = await storage.keepResponse({ ...owner, kind }, whole, reply);
   if (kept === undefined) return { request: withBody(request, whole), model, reply, settled: () => Promise.resolve() };
   return {
     request: withBody(request, kept.body),

@@ -83,7 +83,7 @@ export class ModelApi {
       if (request.path === MODELS_PATH) return sendJson(reply, request, headers, this.#list(identity));
       return this.#describe(facts, identity, reply, headers);
     }
-    if (this.#storage?.serves(request.path) === true) {
+    if (this.#storage?.serves(request.method, request.path) === true) {
       if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
       const { keyId, ownerId } = identity;
       return void (await this.#storage.handle(

@@ -11,20 +11,22 @@ export interface OwnerRequest {
   readonly deploymentId: string | undefined;
 }
 
-/** A request for a response, or one that counts the tokens of its input. */
-export type ResponseRequest = Pick<OwnerRequest, 'requestId' | 'ownerId'> & { readonly isCount: boolean };
+/** A request for a response or a chat completion, or one that counts the tokens of the input of a response. */
+export type KeptRequest = Pick<OwnerRequest, 'requestId' | 'ownerId'> & {
+  readonly kind: 'response' | 'count' | 'completion';
+};
 
-/** The responses, files and batches of the owners of keys. */
+/** The responses, chat completions, files and batches of the owners of keys. */
 export interface OwnerStorage {
-  /** Whether requests to this path are answered here and not by a replica. */
-  serves(path: string): boolean;
+  /** Whether such requests are answered here and not by a replica. */
+  serves(method: string, path: string): boolean;
   /** Answers a request. Throws ApiError. */
   handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void>;
   /**
-   * Prepares a request for a response that is kept, or one that continues a kept response. Returns undefined for any
-   * other. Throws ApiError.
+   * Prepares a request whose response is kept, or one that continues a kept response. Returns undefined for any other.
+   * Throws ApiError.
    */
-  keepResponse(request: ResponseRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined>;
+  keepResponse(request: KeptRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined>;
 }
 
 /** A request whose response is kept as it passes. */

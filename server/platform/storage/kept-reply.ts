@@ -1,33 +1,27 @@
-import { type HttpReply, namedEvent, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
+import { type HttpReply, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
 
 /** Longer responses pass unchanged and are not kept. */
 const MAX_RESPONSE_BYTES = 16 * 2 ** 20;
 const LINE_FEED = 0x0a;
 const RETURN = 0x0d;
-/** The events that have the response object, by their first bytes. */
-const WITH_RESPONSE =
-  /^event: ?response\.[a-z_]+\r?$|"type": ?"response\.(?:created|queued|in_progress|completed|incomplete|failed)"/m;
-const HEAD_BYTES = 256;
+export type Json = Readonly<Record<string, unknown>>;
 
-/** A response object of the interface `/v1/responses`. */
-export type WireResponse = Readonly<Record<string, unknown>>;
-
-/** What becomes of the response objects that pass. */
-export interface ResponseRewriter {
-  /** Returns the object as the client gets it before the response has ended, or without keeping it. */
-  shown(response: WireResponse): WireResponse;
-  /** Keeps a response that has ended, and returns it as the client gets it. Does not reject. */
-  kept(response: WireResponse): Promise<WireResponse>;
+/** What becomes of a replica's response on its way to the client. Its promises do not reject. */
+export interface ReplyRewriter {
+  /** Returns a JSON response as the client gets it. Undefined: unchanged. */
+  whole(value: Json): Promise<Json> | undefined;
+  /** Returns an event of a stream, with its blank line, as the client gets it. Undefined: unchanged. */
+  event(event: Buffer): string | Promise<string> | undefined;
 }
 
-/** Receives a replica's response, and passes it on with the changes of a rewriter. Everything else passes unchanged. */
+/** Receives a replica's response, and passes it on with the changes of a rewriter. */
 export class KeptReply implements HttpReply {
   readonly #reply: HttpReply;
-  readonly #rewriter: ResponseRewriter;
+  readonly #rewriter: ReplyRewriter;
   #hasStarted = false;
   #settled: Promise<void> | undefined;
 
-  constructor(reply: HttpReply, rewriter: ResponseRewriter) {
+  constructor(reply: HttpReply, rewriter: ReplyRewriter) {
     this.#reply = reply;
     this.#rewriter = rewriter;
   }
@@ -43,6 +37,11 @@ export class KeptReply implements HttpReply {
 
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     this.#hasStarted = true;
+    if (body !== null && isEvents(status, headers)) {
+      const stream = this.stream(status, headers);
+      stream.write(body);
+      return stream.end();
+    }
     if (body === null || !isJson(status, headers)) return this.#reply.send(status, headers, body);
     this.#settled = this.#rewritten(toBuffer(body)).then((text) => this.#reply.send(status, headers, text));
   }
@@ -51,7 +50,7 @@ export class KeptReply implements HttpReply {
     this.#hasStarted = true;
     if (isJson(status, headers)) return this.#collect(status, headers);
     const stream = this.#reply.stream(status, headers);
-    if (status !== 200 || !/^text\/event-stream\b/i.test(contentType(headers))) return stream;
+    if (!isEvents(status, headers)) return stream;
     const events = new EventRewriter(stream, this.#rewriter);
     return {
       write: (data) => events.take(toBuffer(data)),
@@ -88,24 +87,24 @@ export class KeptReply implements HttpReply {
   }
 
   async #rewritten(body: Buffer): Promise<Buffer | string> {
-    const response = parsed(body.toString());
-    return isResponse(response) ? JSON.stringify(await this.#rewriter.kept(response)) : body;
+    const value = parsed(body.toString());
+    const rewritten = isObject(value) ? await this.#rewriter.whole(value) : undefined;
+    return rewritten === undefined ? body : JSON.stringify(rewritten);
   }
 }
 
-/** Rewrites the events of a stream that have the response object, up to the first event that ends the response. */
+/** Rewrites the events of a stream, in their order. */
 class EventRewriter {
   readonly #stream: ReplyStream;
-  readonly #rewriter: ResponseRewriter;
+  readonly #rewriter: ReplyRewriter;
   /** The pieces of the event that has not ended. */
   #event: Buffer[] = [];
   #numBytes = 0;
   #isLineBlank = true;
-  #hasEnded = false;
   /** Set while the last event is being kept. Everything after it waits. */
   #tail: Promise<void> | undefined;
 
-  constructor(stream: ReplyStream, rewriter: ResponseRewriter) {
+  constructor(stream: ReplyStream, rewriter: ReplyRewriter) {
     this.#stream = stream;
     this.#rewriter = rewriter;
   }
@@ -151,15 +150,8 @@ class EventRewriter {
   #pass(last: Buffer): boolean {
     const event = this.#event.length === 0 ? last : Buffer.concat([...this.#event.splice(0), last]);
     this.#numBytes = 0;
-    const isPlain = this.#hasEnded || !WITH_RESPONSE.test(event.toString('latin1', 0, HEAD_BYTES));
-    if (isPlain) return this.#write(event);
-    const data = dataOf(event.toString());
-    if (typeof data?.type !== 'string' || !isResponse(data.response)) return this.#write(event);
-    const { type, response } = data;
-    if (type !== 'response.completed' && type !== 'response.incomplete')
-      return this.#write(eventText(data, this.#rewriter.shown(response)));
-    this.#hasEnded = true;
-    return this.#writeLater(this.#rewriter.kept(response).then((kept) => eventText(data, kept)));
+    const rewritten = this.#rewriter.event(event) ?? event;
+    return rewritten instanceof Promise ? this.#writeLater(rewritten) : this.#write(rewritten);
   }
 
   #write(data: Buffer | string): boolean {
@@ -177,26 +169,19 @@ class EventRewriter {
   }
 }
 
-interface EventData {
-  type?: unknown;
-  response?: unknown;
-}
-
-function eventText(data: EventData, response: WireResponse): string {
-  return namedEvent(String(data.type), { ...data, response });
-}
-
-function dataOf(event: string): EventData | undefined {
-  const lines = event.split(/\r?\n/).flatMap((line) => (line.startsWith('data:') ? [line.slice('data:'.length)] : []));
-  const value = parsed(lines.join('\n'));
+/** Returns the JSON object of an event. Undefined for any other event. */
+export function dataOf(event: string): Json | undefined {
+  const value = parsed(textOf(event));
   return isObject(value) ? value : undefined;
 }
 
-function isResponse(value: unknown): value is WireResponse {
-  return isObject(value) && value.object === 'response' && typeof value.id === 'string' && Array.isArray(value.output);
+/** Returns the data of an event. */
+export function textOf(event: string): string {
+  const lines = event.split(/\r?\n/).flatMap((line) => (line.startsWith('data:') ? [line.slice('data:'.length)] : []));
+  return lines.join('\n').trim();
 }
 
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
@@ -214,6 +199,10 @@ function isBlankFrom(piece: Buffer, start: number, end: number): boolean {
 
 function isJson(status: number, headers: ReplyHeaders): boolean {
   return status === 200 && /^application\/json\b/i.test(contentType(headers));
+}
+
+function isEvents(status: number, headers: ReplyHeaders): boolean {
+  return status === 200 && /^text\/event-stream\b/i.test(contentType(headers));
 }
 
 function contentType(headers: ReplyHeaders): string {

@@ -10,8 +10,9 @@ import {
   topLevelValues,
   withTopLevelValues,
 } from 'capstan/internal';
-import type { KeptResponse, ResponseRequest } from '../gateway/owner-storage';
-import { KeptReply, type WireResponse } from './kept-reply';
+import type { KeptRequest, KeptResponse } from '../gateway/owner-storage';
+import { KeptReply } from './kept-reply';
+import { ResponseRewriter, type WireResponse } from './response-rewriter';
 
 /** Limit of the stored text that one conversation may read. It is parsed in the thread of the gateway. */
 const MAX_HISTORY_BYTES = 16 * 2 ** 20;
@@ -37,10 +38,11 @@ export class ResponseKeeper {
    * replica says what is wrong. Throws ApiError.
    */
   async prepare(
-    { ownerId, requestId, isCount }: ResponseRequest,
+    { ownerId, requestId, kind }: KeptRequest,
     body: Buffer,
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
+    const isCount = kind === 'count';
     const request = parse(body, isCount);
     if (request === undefined) return undefined;
     const { fields, isStored, value } = request;
@@ -52,7 +54,7 @@ export class ResponseKeeper {
     const earlier = turns.flatMap(({ input, response }) => [...input, ...response.output.map(asInput)]);
     const hasChanged = earlier.length > 0 || own.some((item, i) => item !== items[i]);
     const keeper = new OneResponse(history, { isStored, previousId, input: own, requestId, log: this.#log });
-    const kept = new KeptReply(reply, keeper);
+    const kept = new KeptReply(reply, new ResponseRewriter(keeper));
     return {
       body: withTopLevelValues(body, fields, {
         ...(isCount ? {} : { store: 'false' }),

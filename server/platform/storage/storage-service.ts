@@ -6,6 +6,7 @@ import {
   batchRoutes,
   BatchService,
   callerAddress,
+  CHAT_PATH,
   CidrList,
   FolderResponseStore,
   type HttpReply,
@@ -14,13 +15,15 @@ import {
   type RequestContext,
   RouteTable,
   type StoreContext,
+  STORED_COMPLETION_ROUTES,
   STORED_RESPONSE_ROUTES,
   type StoreLimits,
   type StreamedRequest,
 } from 'capstan/internal';
 import type { Gateway } from '../gateway/gateway';
-import type { KeptResponse, OwnerRequest, OwnerStorage, ResponseRequest } from '../gateway/owner-storage';
+import type { KeptRequest, KeptResponse, OwnerRequest, OwnerStorage } from '../gateway/owner-storage';
 import type { Targets } from '../gateway/targets';
+import { CompletionKeeper } from './completion-keeper';
 import { GatewayLines } from './gateway-lines';
 import { ResponseKeeper } from './response-keeper';
 import { UploadLimits } from './upload-limits';
@@ -48,16 +51,20 @@ export interface StorageOptions {
   sweepMs?: number;
 }
 
+/** Requests that a model answers, although their paths are of the form of a stored object. */
+const MODEL_PATHS: ReadonlySet<string> = new Set([CHAT_PATH, `${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
+
 type Context = RequestContext & StoreContext & { deploymentId: string | undefined };
 
 /**
- * Keeps responses, files and batches in the data directory of the service, by the owner of the key. Deletes those of
- * deleted owners.
+ * Keeps responses, chat completions, files and batches in the data directory of the service, by the owner of the key.
+ * Deletes those of deleted owners.
  */
 export class StorageService implements OwnerStorage {
   readonly #options: StorageOptions;
   readonly #responses: FolderResponseStore | undefined;
   readonly #keeper: ResponseKeeper | undefined;
+  readonly #completionKeeper: CompletionKeeper | undefined;
   readonly #batches: BatchService;
   readonly #routes: RouteTable<Context>;
   readonly #uploads = new UploadLimits();
@@ -74,11 +81,13 @@ export class StorageService implements OwnerStorage {
     this.#options = options;
     this.#responses = responses;
     this.#keeper = responses === undefined ? undefined : new ResponseKeeper(responses, log);
+    this.#completionKeeper = responses === undefined ? undefined : new CompletionKeeper(responses, log);
     this.#batches = batches;
     this.#trustedProxies =
       trustedProxies.length === 0 ? undefined : CidrList.parse('--trusted-proxy', [...trustedProxies]);
     this.#routes = new RouteTable<Context>([
       ...STORED_RESPONSE_ROUTES,
+      ...STORED_COMPLETION_ROUTES,
       ...batchRoutes<Context>(({ deploymentId }) => ({
         service: batches,
         order: deploymentId === undefined ? {} : { deploymentId },
@@ -115,8 +124,8 @@ export class StorageService implements OwnerStorage {
     this.#sweepOnce();
   }
 
-  serves(path: string): boolean {
-    return path !== INPUT_TOKENS_PATH && this.#routes.at(path).length > 0;
+  serves(method: string, path: string): boolean {
+    return !(method === 'POST' && MODEL_PATHS.has(path)) && this.#routes.at(path).length > 0;
   }
 
   async handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void> {
@@ -143,8 +152,9 @@ export class StorageService implements OwnerStorage {
     );
   }
 
-  async keepResponse(request: ResponseRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined> {
-    return this.#keeper?.prepare(request, body, reply);
+  async keepResponse(request: KeptRequest, body: Buffer, reply: HttpReply): Promise<KeptResponse | undefined> {
+    const keeper = request.kind === 'completion' ? this.#completionKeeper : this.#keeper;
+    return keeper?.prepare(request, body, reply);
   }
 
   /** Ends the lines in progress, which run again after the next start. */

@@ -9,8 +9,8 @@ const UNFINISHED = /\.json\.[0-9a-f]{12}$/;
 const MAX_WRITE_MS = 3_600_000;
 
 /**
- * Keeps each response in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file is that of the last
- * use. Several servers may share the folder. Each one keeps the limits for the files that it knows.
+ * Keeps each response and each chat completion in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file
+ * is that of the last use. Several servers may share the folder. Each one keeps the limits for the files that it knows.
  */
 export class FolderResponseStore implements ResponseStore {
   readonly #folder: string;
@@ -62,21 +62,37 @@ export class FolderResponseStore implements ResponseStore {
   }
 
   async get(owner: string, id: string): Promise<string | undefined> {
+    const text = await this.peek(owner, id);
+    if (text === undefined) return undefined;
     const name = nameOf(owner, id);
-    const path = join(this.#folder, name);
+    const nowS = this.#now() / 1000;
     try {
-      const { mtimeMs } = await stat(path);
-      if (this.#order.isExpired(mtimeMs)) {
-        await this.delete(owner, id);
-        return undefined;
-      }
-      const text = await readFile(path, 'utf8');
-      const nowS = this.#now() / 1000;
-      await utimes(path, nowS, nowS);
+      await utimes(join(this.#folder, name), nowS, nowS);
       await this.#drop(this.#order.use(dirname(name), name, Buffer.byteLength(text)));
       return text;
     } catch (error) {
       return ifMissing(error, undefined);
+    }
+  }
+
+  async peek(owner: string, id: string): Promise<string | undefined> {
+    const path = join(this.#folder, nameOf(owner, id));
+    try {
+      const { mtimeMs } = await stat(path);
+      if (!this.#order.isExpired(mtimeMs)) return await readFile(path, 'utf8');
+      await this.delete(owner, id);
+      return undefined;
+    } catch (error) {
+      return ifMissing(error, undefined);
+    }
+  }
+
+  async ids(owner: string): Promise<string[]> {
+    try {
+      const names = await readdir(join(this.#folder, folderOf(owner)));
+      return names.filter((name) => name.endsWith(SUFFIX)).map((name) => name.slice(0, -SUFFIX.length));
+    } catch (error) {
+      return ifMissing(error, []);
     }
   }
 
@@ -115,7 +131,7 @@ export class FolderResponseStore implements ResponseStore {
   }
 }
 
-/** NOTE: `id` comes from a client. `isResponseId` has checked that it is a plain name. */
+/** NOTE: `id` comes from a client. `isResponseId` or `isCompletionId` has checked that it is a plain name. */
 function nameOf(owner: string, id: string): string {
   return join(folderOf(owner), id + SUFFIX);
 }

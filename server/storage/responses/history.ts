@@ -9,8 +9,8 @@ const MAX_HISTORY_BYTES = 32 * 2 ** 20;
 /** The type of an item that names an output item of a stored response. */
 export const REFERENCE = 'item_reference';
 
-/** Returns the owner under which the responses of a client are stored. Without access control there is one. */
-function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
+/** Returns the owner under which what belongs to a client is stored. Without access control there is one. */
+export function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
   return ownerId;
 }
 

@@ -12,15 +12,22 @@ export interface StoredResponse {
   input: readonly StoredItem[];
 }
 
-/** Keeps responses for later requests of the same owner. Another owner's response does not exist for it. */
+/**
+ * Keeps responses and chat completions for later requests of the same owner. Those of another owner do not exist for
+ * it.
+ */
 export interface ResponseStore {
   /**
    * Returns false for a text that is too large. Nothing is stored then.
-   * @param text The JSON text of a {@link StoredResponse}.
+   * @param text The JSON text of a {@link StoredResponse} or of a stored chat completion.
    */
   put(owner: string, id: string, text: string): Promise<boolean>;
   /** Returns the JSON text. Reading renews the time to live. */
   get(owner: string, id: string): Promise<string | undefined>;
+  /** As `get`, without renewing it. */
+  peek(owner: string, id: string): Promise<string | undefined>;
+  /** Returns the ids of all texts of an owner, in any order. Some may have expired. */
+  ids(owner: string): Promise<string[]>;
   /** Returns whether there was one. */
   delete(owner: string, id: string): Promise<boolean>;
 }
@@ -156,13 +163,23 @@ export class MemoryResponseStore implements ResponseStore {
     return Promise.resolve(fits);
   }
 
-  get(owner: string, id: string): Promise<string | undefined> {
-    const key = `${owner}\n${id}`;
-    const found = this.#texts.get(key);
+  async get(owner: string, id: string): Promise<string | undefined> {
+    const text = await this.peek(owner, id);
+    if (text !== undefined) this.#use(owner, `${owner}\n${id}`, text);
+    return text;
+  }
+
+  peek(owner: string, id: string): Promise<string | undefined> {
+    const found = this.#texts.get(`${owner}\n${id}`);
     if (found === undefined) return Promise.resolve(undefined);
     if (this.#order.isExpired(found.usedMs)) return this.delete(owner, id).then(() => undefined);
-    this.#use(owner, key, found.text);
     return Promise.resolve(found.text);
+  }
+
+  ids(owner: string): Promise<string[]> {
+    const prefix = `${owner}\n`;
+    const keys = [...this.#texts.keys()].filter((key) => key.startsWith(prefix));
+    return Promise.resolve(keys.map((key) => key.slice(prefix.length)));
   }
 
   delete(owner: string, id: string): Promise<boolean> {

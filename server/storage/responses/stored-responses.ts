@@ -3,8 +3,8 @@ import { RESPONSES_PATH } from '../../base/error-styles';
 import { type ClientIdentity, pathParameter, type Route } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from '../../http/send-json';
-import { show } from '../../base/json/validate';
 import { History } from './history';
+import { type PagedItems, pageOf, readPage } from './page';
 import type { ResponseStore, StoredItem } from './store';
 
 const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
@@ -35,38 +35,17 @@ async function deleteResponse(context: StoreContext, request: HttpRequest, reply
   sendJson(reply, { id, object: 'response', deleted: true });
 }
 
-const DEFAULT_LIMIT = 20;
-const MAX_LIMIT = 100;
-
 /** GET /v1/responses/{response_id}/input_items: the input of that request, without earlier turns. */
 async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const id = pathParameter(INPUT_ITEMS_PATH, request.path);
-  const query = new URLSearchParams(request.query);
-  const limit = readLimit(query.get('limit'));
-  const isAscending = readOrder(query.get('order')) === 'asc';
+  const query = readPage(new URLSearchParams(request.query), 'desc');
   const { input } = await new History(context.responses, context.identity).demand(id);
-  const { length } = input;
-  const after = query.get('after');
-  const found = after === null ? undefined : indexOfItem(input, id, after, isAscending);
-  if (found === -1)
-    throw new ApiError('invalid_value', `after: expected the id of an item, got ${show(after)}`, { param: 'after' });
-  let start = 0;
-  if (found !== undefined) start = isAscending ? found + 1 : length - found;
-  // Only the items of the page are copied, because there may be very many.
-  const from = isAscending ? start : Math.max(length - start - limit, 0);
-  const data = input.slice(from, isAscending ? start + limit : length - start).map((item, i) => ({
-    ...item,
-    type: item.type ?? 'message',
-    id: item.id ?? inputItemId(id, from + i),
-  }));
-  if (!isAscending) data.reverse();
-  sendJson(reply, {
-    object: 'list',
-    data,
-    first_id: data[0]?.id ?? null,
-    last_id: data.at(-1)?.id ?? null,
-    has_more: start + limit < length,
-  });
+  const items: PagedItems = {
+    length: input.length,
+    indexOf: (itemId, isAscending) => indexOfItem(input, id, itemId, isAscending),
+    at: (i) => ({ ...input[i], type: input[i].type ?? 'message', id: input[i].id ?? inputItemId(id, i) }),
+  };
+  sendJson(reply, pageOf(items, query));
 }
 
 /** Returns the index of the first item with an id in the order of the list, or -1. */
@@ -84,20 +63,6 @@ function inputItemId(responseId: string, index: number): string {
 
 function hexOf(responseId: string): string {
   return responseId.slice('resp_'.length);
-}
-
-function readLimit(text: string | null): number {
-  if (text === null) return DEFAULT_LIMIT;
-  const limit = Number(text);
-  if (/^\d{1,3}$/.test(text) && limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw new ApiError('invalid_value', `limit: expected an integer from 1 to ${MAX_LIMIT}, got ${show(text)}`, {
-    param: 'limit',
-  });
-}
-
-function readOrder(text: string | null): 'asc' | 'desc' {
-  if (text === null || text === 'desc' || text === 'asc') return text ?? 'desc';
-  throw new ApiError('invalid_value', `order: expected asc or desc, got ${show(text)}`, { param: 'order' });
 }
 
 /** The routes of stored responses. */

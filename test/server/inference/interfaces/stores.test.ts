@@ -47,6 +47,20 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
     expect(await store.get('ada', 'resp_1')).toBeUndefined();
   });
 
+  test('the ids of an owner are listed, and a look at a response does not use it', async () => {
+    expect(await store.ids('ada')).toEqual([]);
+    await store.put('ada', 'resp_1', '1'.repeat(40 * KIB));
+    await store.put('ada', 'resp_2', '2'.repeat(40 * KIB));
+    await store.put('bob', 'resp_3', '3');
+    expect((await store.ids('ada')).sort()).toEqual(['resp_1', 'resp_2']);
+    expect(await store.peek('ada', 'resp_3')).toBeUndefined();
+    expect((await store.peek('ada', 'resp_1'))?.length).toBe(40 * KIB);
+    await store.put('ada', 'resp_4', '4'.repeat(40 * KIB));
+    expect((await store.ids('ada')).sort()).toEqual(['resp_2', 'resp_4']);
+    nowMs += LIMITS.ttlMs + 1;
+    expect(await store.peek('ada', 'resp_2')).toBeUndefined();
+  });
+
   const kept = async (owner: string, ...ids: string[]): Promise<string[]> => {
     const found: string[] = [];
     for (const id of ids) if ((await store.get(owner, id)) !== undefined) found.push(id);

@@ -314,6 +314,21 @@ describe('responses', () => {
     expect(conforms(await remove(), 'DELETE', path).status).toBe(404);
   });
 
+  test('of stored chat completions', async () => {
+    const { id } = (await post(CHAT, { messages: MESSAGES, store: true, metadata: { a: 'b' } })).json;
+    const path = `${CHAT}/{completion_id}`;
+    const at = (of: string, body?: object, fields = {}) => exchange(app, `${CHAT}/${of}`, body, fields);
+    expect(conforms(await at(id), 'GET', path).json.metadata).toEqual({ a: 'b' });
+    expect(conforms(await at(id, { metadata: { c: 'd' } }), 'POST', path).json.metadata).toEqual({ c: 'd' });
+    expect(conforms(await at(id, { metadata: 5 }), 'POST', path).status).toBe(400);
+    expect(conforms(await at(`${id}/messages`), 'GET', `${path}/messages`).json.data).toHaveLength(1);
+    expect(conforms(await exchange(app, CHAT), 'GET', CHAT).json.data).toHaveLength(1);
+    expect(conforms(await at('x'), 'GET', path).status).toBe(404);
+    const remove = () => at(id, undefined, { method: 'DELETE' });
+    expect(conforms(await remove(), 'DELETE', path).json.deleted).toBe(true);
+    expect(conforms(await remove(), 'DELETE', path).status).toBe(404);
+  });
+
   test.each<[string, object]>([
     ['plain', {}],
     ['several prompts', { prompt: ['a', 'b'], n: 2, temperature: 1 }],
@@ -438,7 +453,7 @@ describe('errors', () => {
         (await post(path, body, { readBody: () => Promise.reject(new ApiError(code, 'too much or too late')) })).status,
       ).toBe(status);
     }
-    expect(conforms(await exchange(app, path), 'POST', path).status).toBe(405);
+    expect(conforms(await exchange(app, path, undefined, { method: 'PUT' }), 'POST', path).status).toBe(405);
   });
 
   test('of routes that answer 501', async () => {

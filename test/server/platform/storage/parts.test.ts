@@ -4,7 +4,8 @@ import type { HttpReply, ReplyHeaders, StreamedRequest } from '../../../../serve
 import { topLevelValues, withTopLevelValues } from '../../../../server/base/json/top-level';
 import { Targets } from '../../../../server/platform/gateway/targets';
 import { GatewayLines } from '../../../../server/platform/storage/gateway-lines';
-import { KeptReply, type WireResponse } from '../../../../server/platform/storage/kept-reply';
+import { KeptReply } from '../../../../server/platform/storage/kept-reply';
+import { ResponseRewriter, type WireResponse } from '../../../../server/platform/storage/response-rewriter';
 import { LinePlaces } from '../../../../server/platform/storage/line-places';
 import { UploadLimits } from '../../../../server/platform/storage/upload-limits';
 import type { BatchRecord } from '../../../../server/storage/batches/records';
@@ -177,7 +178,7 @@ test('slow uploads leave space for the JSON of others, and one owner takes a par
 });
 
 describe('a kept response', () => {
-  const rewriter = {
+  const changes = {
     shown: (response: WireResponse) => ({ ...response, store: true }),
     kept: async (response: WireResponse) => {
       await Promise.resolve();
@@ -202,7 +203,7 @@ describe('a kept response', () => {
     ['\r\n', 10_000],
   ])('is found in a stream with line ends %j in pieces of %d bytes', async (end, size) => {
     const reply = new MemoryReply();
-    const kept = new KeptReply(reply, rewriter);
+    const kept = new KeptReply(reply, new ResponseRewriter(changes));
     const stream = kept.stream(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
     const bytes = Buffer.from(`${events(end).join('')}event: half`);
     for (let at = 0; at < bytes.length; at += size) stream.write(bytes.subarray(at, at + size));
@@ -227,10 +228,13 @@ describe('a kept response', () => {
     const written: number[] = [];
     const slow = Object.assign(client, { write: (data: string) => (written.push(data.length), false) });
     const keeps: (() => void)[] = [];
-    const kept = new KeptReply(slow, {
-      shown: (one) => one,
-      kept: (one) => new Promise((resolve) => keeps.push(() => resolve(one))),
-    });
+    const kept = new KeptReply(
+      slow,
+      new ResponseRewriter({
+        shown: (one) => one,
+        kept: (one) => new Promise((resolve) => keeps.push(() => resolve(one))),
+      }),
+    );
     slow.drained = () => new Promise<void>((resolve) => ready.push(resolve));
     const stream = kept.stream(200, { 'Content-Type': 'text/event-stream' });
     const last = `data: ${JSON.stringify({ type: 'response.completed', response })}\n\n`;
@@ -255,14 +259,16 @@ describe('a kept response', () => {
 
   test('an event without an end stops for a client that does not read', () => {
     const slow = Object.assign(new MemoryReply(), { write: () => false });
-    const stream = new KeptReply(slow, rewriter).stream(200, { 'Content-Type': 'text/event-stream' });
+    const stream = new KeptReply(slow, new ResponseRewriter(changes)).stream(200, {
+      'Content-Type': 'text/event-stream',
+    });
     const piece = Buffer.alloc(8 << 20, 'x');
     expect([stream.write(piece), stream.write(piece), stream.write(piece)]).toEqual([true, true, false]);
   });
 
   test.each([false, true])('is found in a body (in pieces: %s)', async (isStream) => {
     const reply = new MemoryReply();
-    const kept = new KeptReply(reply, rewriter);
+    const kept = new KeptReply(reply, new ResponseRewriter(changes));
     const headers = { 'content-type': 'application/json' };
     const text = JSON.stringify(response);
     if (isStream) {
@@ -285,7 +291,7 @@ describe('a kept response', () => {
     for (const isStream of [false, true]) {
       if (!isStream && text.length > 16 << 20) continue;
       const reply = new MemoryReply();
-      const kept = new KeptReply(reply, rewriter);
+      const kept = new KeptReply(reply, new ResponseRewriter(changes));
       const headers = { 'Content-Type': type };
       if (isStream) {
         const stream = kept.stream(status, headers);

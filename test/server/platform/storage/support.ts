@@ -44,7 +44,7 @@ export async function openTenants(
 /** A replica of the built-in runtime. */
 export interface BuiltinReplica {
   port: number;
-  /** The bodies of the requests to /v1/responses and below. */
+  /** The bodies of the requests for chat completions, and to /v1/responses and below. */
   bodies: Record<string, unknown>[];
   close: () => Promise<void>;
 }
@@ -64,7 +64,7 @@ export async function startBuiltin(engine: Engine): Promise<BuiltinReplica> {
   const bodies: Record<string, unknown>[] = [];
   const transport = await createTransport('node', {
     handler: async (request, reply) => {
-      if (request.method === 'POST' && request.path.startsWith('/v1/responses'))
+      if (request.method === 'POST' && /^\/v1\/(responses|chat\/completions)/.test(request.path))
         bodies.push(JSON.parse((await request.readBody()).toString()) as Record<string, unknown>);
       await app.handle(request, reply);
     },

@@ -5,6 +5,7 @@
 import type OpenAI from 'openai';
 import type { Access } from '../../../../server/access';
 import { batchRoutes } from '../../../../server/storage/batches/routes';
+import { STORED_COMPLETION_ROUTES } from '../../../../server/storage/responses/stored-completions';
 import { STORED_RESPONSE_ROUTES } from '../../../../server/storage/responses/stored-responses';
 import { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
@@ -25,6 +26,7 @@ import {
 
 /** Objects of Alice. */
 interface Objects {
+  completion: string;
   response: string;
   file: string;
   batch: string;
@@ -43,6 +45,24 @@ const CASES: Readonly<Record<string, Case>> = {
   'DELETE /v1/responses/{response_id}': { path: ({ response }) => `/v1/responses/${response}`, foreign: 404 },
   'GET /v1/responses/{response_id}/input_items': {
     path: ({ response }) => `/v1/responses/${response}/input_items`,
+    foreign: 404,
+  },
+  'GET /v1/chat/completions': { path: () => '/v1/chat/completions', foreign: 'list' },
+  'GET /v1/chat/completions/{completion_id}': {
+    path: ({ completion }) => `/v1/chat/completions/${completion}`,
+    foreign: 404,
+  },
+  'POST /v1/chat/completions/{completion_id}': {
+    path: ({ completion }) => `/v1/chat/completions/${completion}`,
+    body: () => ({ metadata: { stolen: 'yes' } }),
+    foreign: 404,
+  },
+  'DELETE /v1/chat/completions/{completion_id}': {
+    path: ({ completion }) => `/v1/chat/completions/${completion}`,
+    foreign: 404,
+  },
+  'GET /v1/chat/completions/{completion_id}/messages': {
+    path: ({ completion }) => `/v1/chat/completions/${completion}/messages`,
     foreign: 404,
   },
   'POST /v1/responses': {
@@ -75,6 +95,7 @@ const routes = [
   { method: 'POST', path: '/v1/responses' },
   { method: 'POST', path: '/v1/responses/input_tokens' },
   ...STORED_RESPONSE_ROUTES,
+  ...STORED_COMPLETION_ROUTES,
   ...batchRoutes(() => {
     throw new Error('no route is called here');
   }),
@@ -103,7 +124,12 @@ overBackends((make) => {
     alice = kept.client('alice');
     const response = await alice.responses.create({ model: 'chat', input: 'secret' });
     const batch = await until(alice, await startBatch(alice, [chatLine('a', 'Hi', { model: 'chat' })]), 'completed');
-    objects = { response: response.id, file: batch.input_file_id, batch: batch.id };
+    const completion = await alice.chat.completions.create({
+      model: 'chat',
+      messages: [{ role: 'user', content: 'secret' }],
+      store: true,
+    });
+    objects = { completion: completion.id, response: response.id, file: batch.input_file_id, batch: batch.id };
   });
   afterAll(async () => {
     await kept.close();
@@ -144,6 +170,7 @@ overBackends((make) => {
     }
     for (const prefix of ['', own]) expect((await send(undefined, prefix, name)).status).toBe(401);
     expect(await alice.responses.retrieve(objects.response)).toMatchObject({ id: objects.response });
+    expect(await alice.chat.completions.retrieve(objects.completion)).toMatchObject({ metadata: {} });
     expect(await alice.files.retrieve(objects.file)).toMatchObject({ id: objects.file });
     expect(await alice.batches.retrieve(objects.batch)).toMatchObject({ status: 'completed' });
   });

@@ -1,0 +1,177 @@
+import { ApiError } from '../../base/errors';
+import { object } from '../../base/json/schema-types';
+import { show, validate } from '../../base/json/validate';
+import type { ClientIdentity } from '../../http/routes';
+import { ownerOf } from './history';
+import { isCompletionId } from './ids';
+import { checkMetadata, METADATA } from './metadata';
+import { invalidAfter, type PageQuery } from './page';
+import type { ResponseStore } from './store';
+
+/** Limit of the stored text of one page of a list. A page that would have more is shorter than asked for. */
+const MAX_PAGE_BYTES = 16 * 2 ** 20;
+
+export type Metadata = Readonly<Record<string, string>>;
+type Json = Readonly<Record<string, unknown>>;
+
+/** A chat completion and the messages of its request. */
+export interface StoredCompletion {
+  completion: Json & { id: string; metadata: Metadata };
+  messages: readonly Json[];
+}
+
+/** The fields of a request that its stored completion repeats. */
+const ECHOED = [
+  'frequency_penalty',
+  'presence_penalty',
+  'response_format',
+  'temperature',
+  'tool_choice',
+  'tools',
+  'top_p',
+] as const;
+
+/** What is stored of a request for a chat completion. */
+export interface CompletionRequest {
+  messages: readonly Json[];
+  fields: Json & { metadata: Metadata };
+}
+
+/**
+ * Returns what is stored of a request. Undefined if it does not ask for it, or has no messages. Throws ApiError for
+ * invalid metadata.
+ * @param body The JSON value of the request's body.
+ */
+export async function readCompletionRequest(body: unknown): Promise<CompletionRequest | undefined> {
+  const sent = body as Json;
+  const { messages, seed, user } = sent;
+  if (sent.store !== true || !isMessages(messages)) return undefined;
+  return {
+    messages,
+    fields: {
+      ...Object.fromEntries(ECHOED.map((name) => [name, sent[name] ?? null])),
+      // A longer one would lose digits.
+      seed: Number.isSafeInteger(seed) ? seed : null,
+      input_user: user ?? null,
+      metadata: await readMetadata(sent),
+    },
+  };
+}
+
+/** Returns the metadata of a body. Throws ApiError for invalid ones. */
+export async function readMetadata(body: unknown): Promise<Metadata> {
+  const { metadata } = body as { metadata?: unknown };
+  const { metadata: checked = {} } = await validate(METADATA_BODY, { metadata });
+  checkMetadata(checked);
+  return checked;
+}
+
+const METADATA_BODY = object({ metadata: METADATA });
+
+/** Returns the record of a completion. @param completion As it is sent. */
+export function storedCompletion(
+  completion: object & { id: string },
+  { messages, fields }: CompletionRequest,
+  requestId: string,
+): StoredCompletion {
+  return { completion: { ...completion, request_id: requestId, ...fields }, messages };
+}
+
+/** Which completions a list has. */
+export interface CompletionFilter {
+  model: string | undefined;
+  metadata: Metadata;
+}
+
+/** The stored chat completions of one owner. */
+export class Completions {
+  readonly #store: ResponseStore | undefined;
+  readonly #owner: string;
+
+  constructor(store: ResponseStore | undefined, identity: Pick<ClientIdentity, 'ownerId'>) {
+    this.#store = store;
+    this.#owner = ownerOf(identity);
+  }
+
+  /** Throws ApiError `completion_not_found`, also for another owner's completion. */
+  async demand(id: string): Promise<StoredCompletion> {
+    const store = this.#demandStore();
+    const text = isCompletionId(id) ? await store.get(this.#owner, id) : undefined;
+    const found = text === undefined ? undefined : await this.#parse(id, text);
+    if (found === undefined) throw notFound(id);
+    return found;
+  }
+
+  async delete(id: string): Promise<void> {
+    const isDeleted = isCompletionId(id) && (await this.#demandStore().delete(this.#owner, id));
+    if (!isDeleted) throw notFound(id);
+  }
+
+  /** Returns whether the completion is now stored. */
+  async put(record: StoredCompletion): Promise<boolean> {
+    return (await this.#store?.put(this.#owner, record.completion.id, JSON.stringify(record))) ?? false;
+  }
+
+  /** Returns a page of the completions that a filter names, in the order of their creation. */
+  async list(
+    { limit, after, isAscending }: PageQuery,
+    filter: CompletionFilter,
+  ): Promise<{ data: StoredCompletion['completion'][]; hasMore: boolean }> {
+    const store = this.#demandStore();
+    if (after !== null && !isCompletionId(after)) throw invalidAfter(after);
+    // The ids sort by time.
+    const ids = (await store.ids(this.#owner)).filter(isCompletionId).sort();
+    if (!isAscending) ids.reverse();
+    const isBehind = (id: string): boolean => after === null || (isAscending ? id > after : id < after);
+    const data: StoredCompletion['completion'][] = [];
+    let numBytes = 0;
+    for (const id of ids.filter(isBehind)) {
+      const text = await store.peek(this.#owner, id);
+      // Parsing costs much more than this search.
+      if (text === undefined || !wordsOf(filter).every((word) => text.includes(word))) continue;
+      const found = await this.#parse(id, text);
+      if (found === undefined || !matches(found, filter)) continue;
+      numBytes += text.length;
+      const isFull = data.length === limit || (data.length > 0 && numBytes > MAX_PAGE_BYTES);
+      if (isFull) return { data, hasMore: true };
+      data.push(found.completion);
+    }
+    return { data, hasMore: false };
+  }
+
+  /** A text that is no JSON, such as half a file after a power failure, is deleted. */
+  async #parse(id: string, text: string): Promise<StoredCompletion | undefined> {
+    try {
+      return JSON.parse(text) as StoredCompletion;
+    } catch {
+      await this.#store?.delete(this.#owner, id);
+      return undefined;
+    }
+  }
+
+  #demandStore(): ResponseStore {
+    if (this.#store !== undefined) return this.#store;
+    throw new ApiError('completion_not_found', 'This server keeps no chat completions');
+  }
+}
+
+/** Texts that every completion has that a filter names. */
+function wordsOf({ model, metadata }: CompletionFilter): string[] {
+  return [...(model === undefined ? [] : [model]), ...Object.entries(metadata).flat()].map((word) =>
+    JSON.stringify(word),
+  );
+}
+
+function matches({ completion }: StoredCompletion, { model, metadata }: CompletionFilter): boolean {
+  const isOfModel = model === undefined || completion.model === model;
+  const own = completion.metadata;
+  return isOfModel && Object.entries(metadata).every(([key, value]) => Object.hasOwn(own, key) && own[key] === value);
+}
+
+function isMessages(value: unknown): value is readonly Json[] {
+  return Array.isArray(value) && value.every((message) => typeof message === 'object' && message !== null);
+}
+
+function notFound(id: string): ApiError {
+  return new ApiError('completion_not_found', `expected the id of a stored chat completion, got ${show(id)}`);
+}
