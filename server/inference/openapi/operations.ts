@@ -156,6 +156,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   },
   'GET /v1/responses/{response_id}': { response: 'Response', errors: STORED_ERRORS },
   'DELETE /v1/responses/{response_id}': { response: 'DeletedResponse', errors: STORED_ERRORS },
+  'POST /v1/responses/{response_id}/cancel': { errors: STORED_ERRORS },
   'GET /v1/responses/{response_id}/input_items': { response: 'InputItems', errors: STORED_ERRORS },
   'POST /v1/messages': {
     response: 'Message',

@@ -9,8 +9,9 @@ const UNFINISHED = /\.json\.[0-9a-f]{12}$/;
 const MAX_WRITE_MS = 3_600_000;
 
 /**
- * Keeps each response and each chat completion in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file
- * is that of the last use. Several servers may share the folder. Each one keeps the limits for the files that it knows.
+ * Keeps each response and each chat completion in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the
+ * file is that of the last use. Several servers may share the folder. Each one keeps the limits for the files that it
+ * knows.
  */
 export class FolderResponseStore implements ResponseStore {
   readonly #folder: string;

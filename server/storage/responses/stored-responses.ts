@@ -8,6 +8,7 @@ import { type PagedItems, pageOf, readPage } from './page';
 import type { ResponseStore, StoredItem } from './store';
 
 const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
+const CANCEL_PATH = `${RESPONSE_PATH}/cancel`;
 const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
 
 export interface StoreContext {
@@ -33,6 +34,13 @@ async function deleteResponse(context: StoreContext, request: HttpRequest, reply
   const id = pathParameter(RESPONSE_PATH, request.path);
   await new History(context.responses, context.identity).delete(id);
   sendJson(reply, { id, object: 'response', deleted: true });
+}
+
+/** POST /v1/responses/{response_id}/cancel: a stored response has ended, because none is made in the background. */
+async function cancelResponse(context: StoreContext, request: HttpRequest): Promise<void> {
+  const id = pathParameter(CANCEL_PATH, request.path);
+  await new History(context.responses, context.identity).demand(id);
+  throw new ApiError('invalid_value', `Cannot cancel ${id}: expected a response that was made with "background": true`);
 }
 
 /** GET /v1/responses/{response_id}/input_items: the input of that request, without earlier turns. */
@@ -69,6 +77,12 @@ function hexOf(responseId: string): string {
 export const STORED_RESPONSE_ROUTES = [
   { method: 'GET', path: RESPONSE_PATH, handle: getResponse, summary: 'Get a stored response' },
   { method: 'DELETE', path: RESPONSE_PATH, handle: deleteResponse, summary: 'Delete a stored response' },
+  {
+    method: 'POST',
+    path: CANCEL_PATH,
+    handle: cancelResponse,
+    summary: 'Refuse to cancel a stored response, because it has ended',
+  },
   {
     method: 'GET',
     path: INPUT_ITEMS_PATH,

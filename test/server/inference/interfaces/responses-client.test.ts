@@ -61,6 +61,17 @@ function comparable({ id: _id, created_at: _created, output, ...rest }: OpenAI.R
   };
 }
 
+test('a response that was not made in the background cannot be cancelled', async () => {
+  const { id } = await client.responses.create({ model: 'tiny', input: 'Hi' });
+  await expect(client.responses.cancel(id)).rejects.toMatchObject({
+    status: 400,
+    type: 'invalid_request_error',
+    message: expect.stringContaining('cancel') as string,
+  });
+  expect((await client.responses.retrieve(id)).status).toBe('completed');
+  await expect(client.responses.cancel('resp_1')).rejects.toMatchObject({ status: 404, code: 'response_not_found' });
+});
+
 test('a text gets a text, with usage', async () => {
   const response = await client.responses.create({ model: 'tiny', input: 'Hi', instructions: 'Be brief.' });
   expect(response).toMatchObject({

@@ -309,6 +309,8 @@ describe('responses', () => {
     expect(conforms(await get(id), 'GET', path).json.id).toBe(id);
     expect(conforms(await get(`${id}/input_items`), 'GET', `${path}/input_items`).json.data).toHaveLength(1);
     expect(conforms(await get('resp_1'), 'GET', path).status).toBe(404);
+    const cancel = await exchange(app, `${RESPONSES}/${id}/cancel`, '');
+    expect(conforms(cancel, 'POST', `${path}/cancel`).status).toBe(400);
     const remove = () => exchange(app, `${RESPONSES}/${id}`, undefined, { method: 'DELETE' });
     expect(conforms(await remove(), 'DELETE', path).json.deleted).toBe(true);
     expect(conforms(await remove(), 'DELETE', path).status).toBe(404);

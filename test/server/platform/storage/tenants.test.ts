@@ -43,6 +43,10 @@ const BATCH = { endpoint: '/v1/chat/completions', completion_window: '24h' };
 const CASES: Readonly<Record<string, Case>> = {
   'GET /v1/responses/{response_id}': { path: ({ response }) => `/v1/responses/${response}`, foreign: 404 },
   'DELETE /v1/responses/{response_id}': { path: ({ response }) => `/v1/responses/${response}`, foreign: 404 },
+  'POST /v1/responses/{response_id}/cancel': {
+    path: ({ response }) => `/v1/responses/${response}/cancel`,
+    foreign: 404,
+  },
   'GET /v1/responses/{response_id}/input_items': {
     path: ({ response }) => `/v1/responses/${response}/input_items`,
     foreign: 404,
