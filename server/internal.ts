@@ -13,6 +13,7 @@ export {
   pullModel,
   type PullOptions,
 } from '../ts';
+export { ggufModelName } from '../ts/model/gguf/files';
 export { findReasoningFormat } from '../ts/text/reasoning';
 export { findToolCallFormat } from '../ts/text/tool-calls';
 export { makeFolder } from '../ts/make-folder';

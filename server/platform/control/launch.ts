@@ -1,7 +1,8 @@
 import { openContainer } from '../deployments/containers';
 import { secretPurpose } from './deployment-control';
-import { prefixCacheMb, runtimeArgs } from '../deployments/runtime-options';
+import { isUnnamed, prefixCacheMb, runtimeArgs } from '../deployments/runtime-options';
 import type { OpenSpec } from '../deployments/spec';
+import type { ReplicaRow } from '../store/deployment-schema';
 import type { StoreContext } from '../store/store-context';
 import { openVersion } from '../deployments/version-rows';
 
@@ -16,6 +17,8 @@ export interface Launch {
   isProduction: boolean;
   startCommand: string | null;
   runtimeArgs: string[];
+  /** The name of the deployment or container, for a model without one. Null: the model has a name. */
+  modelName: string | null;
   cpuMillis: number;
   memoryMb: number;
   gpuUuids: string[];
@@ -52,6 +55,7 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     isProduction: row.version_id !== null,
     startCommand: spec.stored.start_command,
     runtimeArgs: runtimeArgs(spec.stored.runtime, spec.stored.compute.gpu_count, spec.stored.model_mount),
+    modelName: isUnnamed(spec.stored.runtime) ? await nameOf(context, row) : null,
     cpuMillis: spec.stored.compute.cpu_millis,
     memoryMb: spec.stored.compute.memory_mb,
     gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),
@@ -62,6 +66,21 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     graceMs: spec.stored.grace_s * 1000,
     secret: box.open(row.secret, secretPurpose(replicaId)),
   };
+}
+
+async function nameOf(
+  { db }: StoreContext,
+  { version_id: versionId, container_id: containerId }: Pick<ReplicaRow, 'version_id' | 'container_id'>,
+): Promise<string> {
+  const query =
+    versionId === null
+      ? db.selectFrom('containers').select('name').where('id', '=', containerId)
+      : db
+          .selectFrom('deployment_versions as versions')
+          .innerJoin('deployments', 'deployments.id', 'versions.deployment_id')
+          .select('name')
+          .where('versions.id', '=', versionId);
+  return (await query.executeTakeFirstOrThrow()).name;
 }
 
 async function openContainerOf(context: StoreContext, containerId: string): Promise<OpenSpec> {

@@ -1,4 +1,5 @@
 import fs from 'node:fs';
+import { ggufModelName } from 'capstan/internal';
 import { DriverError, type Isolation, type MonitoredSpec, type ReplicaSpec } from '../driver/driver';
 import { sourceFolder } from '../deployments/data-roots';
 import { refusedVariable } from '../deployments/environment';
@@ -50,6 +51,7 @@ export function replicaSpec(
     ownerId: logId,
     ordinal,
     startCommand,
+    modelName,
     isProduction,
     cpuMillis,
     memoryMb,
@@ -59,8 +61,11 @@ export function replicaSpec(
     healthPath,
     secret,
   } = launch;
-  const runtimeArgs =
+  const mapped =
     isolation.level === 'L2' ? launch.runtimeArgs : launch.runtimeArgs.map((argument) => unmapped(argument, inputs));
+  // Clients may still use the name of the file or folder.
+  const names = modelName === null ? [] : [modelName, ggufModelName(mapped[0])];
+  const runtimeArgs = [...mapped, ...names.map((name) => `--served-model-name=${name}`)];
   return {
     id,
     logId,

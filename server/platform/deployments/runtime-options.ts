@@ -104,6 +104,14 @@ export function runtimeArgs(runtime: RuntimeOptions, numGpus: number, modelMount
   ];
 }
 
+/**
+ * Whether the specification runs a model of a data source without a name. Its folder's name, such as `input0`, means
+ * nothing to clients.
+ */
+export function isUnnamed({ model, served_name: name }: RuntimeOptions): boolean {
+  return name === null && model !== null && model.startsWith('/');
+}
+
 /** Returns what the prefix cache of a deployment may take on the disk. 0: it is only in memory. */
 export function prefixCacheMb({
   start_command: script,

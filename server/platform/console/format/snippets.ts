@@ -14,14 +14,13 @@ interface SnippetValues {
 
 const EMBEDDED_MODEL = 'demo';
 
-/** The name that clients send as `model`, derived from the runtime options. */
-export function modelName(runtime: RuntimeOptions | undefined): string {
+/** The name that clients of a deployment send as `model`, derived from the runtime options. */
+export function modelName(runtime: RuntimeOptions | undefined, deployment: string): string {
   if (runtime === undefined) return EMBEDDED_MODEL;
   // A model of the hub has the name of its repository.
   const [, repository] = /^(?:hf:)?([\w.-]+\/[\w.-]+)/.exec(runtime.model ?? '') ?? [];
   if (repository !== undefined) return runtime.served_name ?? repository;
-  const folder = runtime.model?.split('/').findLast((part) => part !== '');
-  return runtime.served_name ?? folder ?? EMBEDDED_MODEL;
+  return runtime.served_name ?? (runtime.model?.startsWith('/') === true ? deployment : EMBEDDED_MODEL);
 }
 
 /** An example request. It reads the key from an environment variable, because no page shows a real key. */

@@ -163,12 +163,12 @@ describe('snippets', () => {
   test('names the model that clients send', () => {
     const runtime = { ...RUNTIME, model: '/platform/input/input0/' };
     expect([
-      modelName(undefined),
-      modelName({ ...runtime, model: null }),
-      modelName(runtime),
-      modelName({ ...runtime, served_name: 'qwen' }),
-      modelName({ ...runtime, model: 'hf:Qwen/Qwen3-4B@main:Q4_K_M' }),
-    ]).toEqual(['demo', 'demo', 'input0', 'qwen', 'Qwen/Qwen3-4B']);
+      modelName(undefined, 'chat'),
+      modelName({ ...runtime, model: null }, 'chat'),
+      modelName(runtime, 'chat'),
+      modelName({ ...runtime, served_name: 'qwen' }, 'chat'),
+      modelName({ ...runtime, model: 'hf:Qwen/Qwen3-4B@main:Q4_K_M' }, 'chat'),
+    ]).toEqual(['demo', 'demo', 'chat', 'qwen', 'Qwen/Qwen3-4B']);
   });
 });
 

@@ -825,6 +825,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
         const [first] = running();
         expect(first.inputs).toEqual([{ mount: 'input0', path: path.join(root, 'weights') }]);
         expect(first.home).toMatchObject({ mode: 'copy' });
+        // The name of the deployment is that of its model. The folder's name still works.
+        expect(first.runtimeArgs).toEqual([
+          '/platform/input/input0',
+          '--device',
+          'cpu',
+          '--served-model-name=chat',
+          '--served-model-name=input0',
+        ]);
         expect(fs.readFileSync(path.join(first.home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
         fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'two');
         await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));

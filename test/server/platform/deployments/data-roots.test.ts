@@ -31,7 +31,11 @@ function swap(): void {
 
 const roots = (): string[] => [path.join(root, 'data')];
 const specOf = (mode: 'ro' | 'rw') => {
-  const launch = { folders: [{ mount: 'input0', mode, path: inner }], runtimeArgs: [] as string[] } as Launch;
+  const launch = {
+    folders: [{ mount: 'input0', mode, path: inner }],
+    runtimeArgs: [] as string[],
+    modelName: null,
+  } as Launch;
   return replicaSpec(launch, { dataRoots: roots(), snapshots, prefixCaches }, { level: 'L2', reason: '' });
 };
 

@@ -159,7 +159,7 @@ function UrlCard({ of, version }: { of: Deployment; version: Version | undefined
           <CodeBlock
             text={snippet(language, {
               url: isApi ? of.api_url : of.url,
-              model: isApi || of.upstream !== null ? of.name : modelName(version?.spec.runtime),
+              model: isApi || of.upstream !== null ? of.name : modelName(version?.spec.runtime, of.name),
               task: version?.spec.runtime.task ?? 'generate',
               isRestricted: needsKey,
             })}

@@ -30,7 +30,7 @@ export function TestTab({ of, versions }: { of: Deployment; versions: PageList<V
   const [chosen, setView] = useState<View | null>(null);
   if (versions.data === undefined && versions.problem === null) return <Skeleton />;
   const runtime = versions.data?.find(({ number }) => number === of.active_version)?.spec.runtime;
-  const model = of.upstream === null ? modelName(runtime) : of.name;
+  const model = of.upstream === null ? modelName(runtime, of.name) : of.name;
   const task = runtime?.task ?? null;
   const views = VIEWS[task ?? 'auto'];
   const view = chosen !== null && views.includes(chosen) ? chosen : views[0];
