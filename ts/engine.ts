@@ -68,11 +68,11 @@ export class Engine {
   readonly #pooler: Pooler | undefined;
   #isClosed = false;
 
-  private constructor(
-    { native, model, adapters, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
-    info: EngineInfo,
-    calls: CallTable,
-  ) {
+  private constructor(loaded: LoadedModel, info: EngineInfo, calls: CallTable) {
+    // JavaScript can call a private constructor.
+    if (!(calls instanceof Map))
+      throw new CapstanError('invalid_argument', 'new Engine(): expected await Engine.load(model, options) instead');
+    const { native, model, adapters, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes } = loaded;
     this.#native = native;
     this.#model = model;
     this.info = info;

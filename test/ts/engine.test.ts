@@ -727,6 +727,16 @@ describe('load and close', () => {
   });
 });
 
+test.each([[[]], [['demo']], [['demo', { maxModelLen: 512 }, 1]]])(
+  'new Engine(...%j) says what to call instead',
+  (args) => {
+    const Constructor = Engine as unknown as new (...given: unknown[]) => Engine;
+    const make = () => new Constructor(...args);
+    expect(make).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'invalid_argument' }));
+    expect(make).toThrow('Engine.load');
+  },
+);
+
 test('tokenizes and detokenizes', async () => {
   const engine = await loadEngine();
   const ids = await engine.tokenize('é<|im_end|>');
