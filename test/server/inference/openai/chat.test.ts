@@ -710,7 +710,7 @@ describe('other routes', () => {
   });
 
   test('answer 405 with Allow for another method', async () => {
-    const reply = await get('/v1/chat/completions');
+    const reply = await get('/v1/completions');
     expect([reply.status, reply.headers.Allow, reply.json.error.code]).toEqual([405, 'POST', 'method_not_allowed']);
     expect((await get('/health', 'DELETE')).headers.Allow).toBe('GET, HEAD');
   });
