@@ -40,7 +40,8 @@ export interface Quantization {
 interface Method {
   name: string;
   description: string;
-  read(config: JsonReader): Quantization;
+  /** Returns undefined if the weights are not quantized. */
+  read(config: JsonReader): Quantization | undefined;
 }
 
 const AUTO_NAMES: TensorNames = { codes: 'qweight', scales: ['scales'], zeros: 'qzeros', needsZeros: true };
@@ -67,7 +68,8 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   },
   {
     name: 'compressed-tensors',
-    description: 'pack-quantized (2 to 8 bits), int-quantized (8 bits), float-quantized (FP8), mxfp4-pack-quantized',
+    description:
+      'pack-quantized (2 to 8 bits), int-quantized (8 bits or less), float-quantized (FP8), mxfp4-pack-quantized',
     read: readCompressedTensors,
   },
   { name: 'fp8', description: 'E4M3, with a scale for each block, row or tensor', read: readFp8 },
@@ -168,17 +170,18 @@ function readModelOpt(config: JsonReader): Quantization {
   return readFp8(config);
 }
 
-function readCompressedTensors(config: JsonReader): Quantization {
+function readCompressedTensors(config: JsonReader): Quantization | undefined {
   const sparsity = config.object('sparsity_config')?.string('format', 'dense') ?? 'dense';
   if (sparsity !== 'dense') throw unsupported(config, 'sparsity_config: format', 'dense', sparsity);
   if ((config.object('transform_config')?.keys() ?? []).length > 0)
     throw unsupported(config, 'transform_config', 'no transforms of activations', 'some');
   const groups = config.object('config_groups');
   const names = groups?.keys() ?? [];
-  if (groups === undefined || names.length === 0)
+  if (names.length === 0 && config.object('kv_cache_scheme') === undefined)
     throw config.mismatch('config_groups', 'at least one group', config.raw('config_groups'));
   const format = config.string('format', 'dense');
-  const schemes = names.flatMap((name) => readConfigGroup(groups.object(name), format, config));
+  const schemes = names.flatMap((name) => readConfigGroup(groups!.object(name), format, config));
+  if (schemes.length === 0) return undefined;
   const bits = [...new Set(schemes.map((scheme) => (scheme.layout === 'fp8' ? 'FP8' : `${scheme.bits} bits`)))];
   return {
     title: `compressed-tensors, ${bits.join(' and ')}`,
@@ -204,10 +207,12 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
     case 'int-quantized':
     case 'float-quantized':
     case 'naive-quantized':
-      if (bits !== 8) throw unsupported(weights, 'num_bits', `8 for ${format}`, String(bits));
+      // Smaller integers are stored in bytes, too.
+      if (isFloat ? bits !== 8 : bits > 8)
+        throw unsupported(weights, 'num_bits', `${isFloat ? '8' : '8 or less'} for ${format}`, String(bits));
       return isFloat
         ? [{ layout: 'fp8', bits, ...groups, names: FP8_NAMES }]
-        : [{ layout: 'int8', bits, ...groups, names: INT8_NAMES }];
+        : [{ layout: 'int8', bits: 8, ...groups, names: INT8_NAMES }];
     case 'mxfp4-pack-quantized':
       return [
         { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names: { ...PACKED_NAMES, zeros: undefined } },

@@ -20,7 +20,20 @@ test('a config without quantization_config is not quantized', () => {
   expect(readQuantization(new JsonReader({ quantization_config: null }, 'config.json'))).toBeUndefined();
 });
 
+test('a checkpoint of which only the KV cache is quantized has weights in 16 bits', () => {
+  const kvOnly = { quant_method: 'compressed-tensors', format: 'dense', kv_cache_scheme: FP8 };
+  expect(read({ ...kvOnly, config_groups: {} })).toBeUndefined();
+  expect(read({ ...kvOnly, config_groups: { group_0: { targets: ['Linear'], weights: null } } })).toBeUndefined();
+});
+
 test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
+  [
+    'int-quantized codes of 4 bits, which are stored in bytes',
+    compressed('int-quantized', { ...INT8, num_bits: 4 }),
+    'compressed-tensors, 8 bits',
+    [['int8', 8, 1, Infinity]],
+    false,
+  ],
   ['awq', { quant_method: 'awq', bits: 4, group_size: 64 }, 'AWQ, 4 bits', [['awq', 4, 1, 64]], false],
   [
     'awq with other keys',
