@@ -67,6 +67,7 @@ const JUNK = [
 
 const bases: Readonly<Record<string, object>> = {
   '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 },
+  '/v1/chat/completions/{completion_id}': { metadata: {} },
   '/v1/completions': { prompt: 'a', max_tokens: 4 },
   '/v1/responses': { input: 'a', max_output_tokens: 4, store: false },
   '/v1/responses/input_tokens': { input: 'a' },
@@ -80,7 +81,7 @@ const bases: Readonly<Record<string, object>> = {
 };
 
 /** Other names of a route have the same handler. */
-const routes = OPENAI_ROUTES.filter(({ path }) => path in bases).map(
+const routes = OPENAI_ROUTES.filter(({ path, requestSchema }) => path in bases && requestSchema !== undefined).map(
   ({ path, requestSchema }) => [path, requestSchema!] as const,
 );
 const embeddingPaths = new Set(OPENAI_ROUTES.filter(({ tasks }) => tasks?.includes('embed')).map(({ path }) => path));
