@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 /** Something that goes wrong once, for one request of a file. */
 export interface Fault {
@@ -20,6 +21,8 @@ export interface Fault {
   ignoresRange?: boolean;
   /** Sends this many bytes too many. */
   extraBytes?: number;
+  /** Compresses the body, although no client asks for it. */
+  encoding?: 'gzip' | 'br';
   /** Sends the first half of the body, then waits for this. */
   hold?: Promise<void>;
 }
@@ -164,7 +167,8 @@ export class HubServer {
     }));
     const reply = { id: name, sha: repository.commit, siblings, gated: repository.isGated ?? false };
     response.setHeader('Content-Type', 'application/json');
-    response.end(JSON.stringify(repository.patchList === undefined ? reply : repository.patchList(reply)));
+    const text = JSON.stringify(repository.patchList === undefined ? reply : repository.patchList(reply));
+    response.end(encoded(Buffer.from(text), fault?.encoding, response));
   }
 
   /** What huggingface_hub asks for. */
@@ -219,6 +223,7 @@ export class HubServer {
       response.statusCode = 206;
       response.setHeader('Content-Range', `bytes ${start}-${bytes.length - 1}/${bytes.length}`);
     }
+    body = encoded(body, fault.encoding, response);
     response.setHeader('Content-Length', body.length);
     if (fault.cutAfter !== undefined) {
       body = body.subarray(0, fault.cutAfter);
@@ -229,6 +234,12 @@ export class HubServer {
     response.write(body.subarray(0, half));
     void fault.hold.then(() => response.end(body.subarray(half)));
   }
+}
+
+function encoded(body: Buffer, encoding: Fault['encoding'], response: ServerResponse): Buffer {
+  if (encoding === undefined) return body;
+  response.setHeader('Content-Encoding', encoding);
+  return encoding === 'gzip' ? gzipSync(body) : brotliCompressSync(body);
 }
 
 function refuse(response: ServerResponse, status: number, code: string, message: string): void {

@@ -1,6 +1,7 @@
 import http, { type IncomingHttpHeaders } from 'node:http';
 import https from 'node:https';
-import { type Duplex, PassThrough, type Readable } from 'node:stream';
+import { type Duplex, PassThrough, type Readable, type Transform } from 'node:stream';
+import { createBrotliDecompress, createUnzip } from 'node:zlib';
 import { bareHost, openTunnel, proxyFor, proxyHeaders } from './proxy';
 
 export interface HttpRequest {
@@ -69,7 +70,11 @@ function start(
     // The option also limits name lookup and connecting; `setTimeout` starts after them.
     const options = { ...target, method, headers, signal, timeout: idleMs } as http.RequestOptions;
     const sent = request(options, (response) => {
-      done({ status: response.statusCode ?? 0, headers: response.headers, body: new ReceivedBody(response) });
+      done({
+        status: response.statusCode ?? 0,
+        headers: response.headers,
+        body: new ReceivedBody(response, decoderOf(response)),
+      });
     });
     sent.setTimeout(idleMs, () => sent.destroy(new Error(`no data for ${idleMs / 1000} s`)));
     sent.on('error', fail);
@@ -77,15 +82,33 @@ function start(
   });
 }
 
+/** Some proxies compress, although no request asks for it. */
+function decoderOf({ headers }: http.IncomingMessage): Transform {
+  switch (headers['content-encoding']?.trim().toLowerCase()) {
+    case 'gzip':
+    case 'x-gzip':
+    case 'deflate':
+      return createUnzip();
+    case 'br':
+      return createBrotliDecompress();
+    default:
+      return new PassThrough();
+  }
+}
+
 /** Keeps what was received before a cut. A stream of Node drops it with the error. */
 class ReceivedBody implements HttpBody {
   readonly #response: Readable;
-  readonly #received = new PassThrough();
+  readonly #received: Transform;
   #failure: Error | undefined;
 
-  constructor(response: Readable) {
+  /** @param decoder Returns the decoded bytes. */
+  constructor(response: Readable, decoder: Transform) {
     this.#response = response;
-    response.pipe(this.#received);
+    this.#received = decoder;
+    // The reader gets the error. Without a reader, as after HEAD, nobody needs it.
+    decoder.on('error', () => {});
+    response.pipe(decoder);
     response.on('error', (error) => {
       this.#failure = error;
       this.#received.end();

@@ -262,6 +262,21 @@ describe('a fault of the connection', () => {
   });
 });
 
+test.each(['gzip', 'br'] as const)('a server or proxy that compresses by %s is understood', async (encoding) => {
+  hub.add(NAME, FILES);
+  for (const file of ['list', 'config.json']) hub.fail(file, { encoding });
+  hub.fail('model.safetensors', { encoding, cutAfter: 1000 }, { encoding });
+  const { path } = await pull();
+  expect(readFileSync(join(path, 'model.safetensors')).equals(WEIGHTS)).toBe(true);
+});
+
+test('a compressed response to HEAD has no body to decode', async () => {
+  hub.add(NAME, FILES, { hasHashes: false });
+  hub.fail('tokenizer.json', { encoding: 'gzip' });
+  // The length is that of the compressed bytes.
+  await expect(pull()).rejects.toMatchObject({ code: 'download_failed' });
+});
+
 describe('an interrupted pull', () => {
   test('stops at once, keeps what was received, and the next one continues', async () => {
     hub.add(NAME, FILES);
