@@ -106,7 +106,7 @@ class ReceivedBody implements HttpBody {
   constructor(response: Readable, decoder: Transform) {
     this.#response = response;
     this.#received = decoder;
-    // The reader gets the error. Without a reader, as after HEAD, nobody needs it.
+    // The reader gets the error. Without a reader, as after HEAD, it means nothing.
     decoder.on('error', () => {});
     response.pipe(decoder);
     response.on('error', (error) => {

@@ -20,7 +20,7 @@ test('a config without quantization_config is not quantized', () => {
   expect(readQuantization(new JsonReader({ quantization_config: null }, 'config.json'))).toBeUndefined();
 });
 
-test('a checkpoint of which only the KV cache is quantized has weights in 16 bits', () => {
+test('a checkpoint that quantizes the KV cache only has weights in 16 bits', () => {
   const kvOnly = { quant_method: 'compressed-tensors', format: 'dense', kv_cache_scheme: FP8 };
   expect(read({ ...kvOnly, config_groups: {} })).toBeUndefined();
   expect(read({ ...kvOnly, config_groups: { group_0: { targets: ['Linear'], weights: null } } })).toBeUndefined();
