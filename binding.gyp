@@ -55,6 +55,7 @@
         "native/disk/cache_folder.cpp",
         "native/disk/file_digest.cpp",
         "<!@(node -p \"require('fs').readdirSync('native/grammar').filter((f) => f.endsWith('.cpp')).map((f) => 'native/grammar/' + f).join(' ')\")",
+        "native/model/adapter_checks.cpp",
         "native/model/adapter_weights.cpp",
         "native/model/checkpoint_files.cpp",
         "native/model/decoder.cpp",

@@ -778,12 +778,16 @@ export interface NativeGrammarMatcher {
 
 /** The factors of one projection of an adapter: it gives W·x + scale·B·(A·x). */
 export interface NativeAdapterModule {
+  /** -1 = outside of the layers. */
   layer: number;
-  /** Canonical name: `q_proj`, `k_proj`, `v_proj`, `qkv_proj`, `o_proj`, `gate_proj`, `up_proj`, … */
+  /**
+   * Canonical name: `q_proj`, `k_proj`, `v_proj`, `qkv_proj`, `o_proj`, `gate_proj`, `up_proj`, … Of experts
+   * `experts.N.gate_proj`, or `experts.gate_up_proj` for all of them. Outside of the layers `embed_tokens` and `lm_head`.
+   */
   projection: string;
-  /** (rank, inputs) */
+  /** (rank, inputs). Of all experts (experts * rank, inputs), of the embedding (inputs, rank). */
   a: NativeTensor;
-  /** (outputs, rank) */
+  /** (outputs, rank). Of all experts (outputs, rank * experts). */
   b: NativeTensor;
   scale: number;
 }

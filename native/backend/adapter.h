@@ -35,6 +35,8 @@ struct LoraSource {
   std::vector<LoraFactors> factors;
   MatrixKind kind = MatrixKind::kColumn;
   int64_t total_cols = 0;  // kRow: K of the whole matrix, over all ranks
+  // The matrix is a table. A is (its rows, r), and the outputs are the columns of the table.
+  bool is_of_table = false;
 };
 
 // The update of one matrix in device memory.
@@ -44,16 +46,24 @@ class LoraMatrix {
   int64_t bytes = 0;
 };
 
+struct ExpertAdapter {
+  std::unique_ptr<LoraMatrix> gate_up_proj, down_proj;
+};
+
 // The updates of the matrices of a layer; null = none.
 struct LayerAdapter {
   // qkv_proj: of a recurrent layer, the update of in_proj.
   std::unique_ptr<LoraMatrix> qkv_proj, o_proj, gate_up_proj, down_proj;
+  std::unique_ptr<LoraMatrix> router, shared_gate;
+  std::vector<ExpertAdapter> experts;  // (num_experts + 1), the last one of the shared expert; or empty
+  std::unique_ptr<LoraMatrix> per_layer_gate, per_layer_projection;
 };
 
 // An adapter on one rank.
 struct AdapterWeights {
   std::shared_ptr<LoraMemory> memory;
   std::vector<LayerAdapter> layers;
+  std::unique_ptr<LoraMatrix> embed_tokens, per_layer_projection, lm_head;
   int64_t bytes = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "native/engine/adapter_loader.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,12 +13,13 @@ namespace capstan {
 namespace {
 
 // Returns the most bytes that the packed tensors of one rank take.
-int64_t packed_bytes(const AdapterSource& source, const TensorTable& tensors) {
+int64_t packed_bytes(const ModelSpec& spec, const AdapterSource& source, const TensorTable& tensors) {
   const auto padded = [](int64_t size) { return (size + kPanelFeatures - 1) / kPanelFeatures * kPanelFeatures; };
   int64_t elements = 0;
   for (const AdapterModule& module : source.modules) {
     const FileTensor &a = tensors.at(module.a.name), &b = tensors.at(module.b.name);
-    elements += padded(a.rows) * a.cols + padded(b.rows) * (b.cols + 1);
+    const int64_t experts = module.holds_experts() ? spec.moe.num_experts : 1;
+    elements += experts * (padded(a.rows / experts) * a.cols + padded(b.rows) * (b.cols / experts + 1));
   }
   return elements * static_cast<int64_t>(sizeof(float));
 }
@@ -30,12 +32,15 @@ void check_memory(int64_t needed, int64_t available) {
 
 void check_device(const ModelSpec& spec, const AdapterSource& source, const BackendInfo& backend) {
   if (backend.name == "cpu") return;
-  for (const auto& [layer, projection, a, b, scale] : source.modules) {
-    const bool is_recurrent = spec.layers[static_cast<size_t>(layer)].mixer != Mixer::kAttention;
-    if (is_recurrent && (projection == "o_proj" || projection.starts_with("in_proj")))
-      throw Error(
-          ErrorCode::kUnsupportedModel,
-          "tensor " + a.name + ": adapters of recurrent layers run on the CPU only, got the device " + backend.name);
+  static const std::set<std::string> kMixer = {"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"};
+  static const std::set<std::string> kMlp = {"gate_proj", "up_proj", "gate_up_proj", "down_proj"};
+  for (const AdapterModule& module : source.modules) {
+    const bool is_of_attention = module.layer >= 0 && kMixer.contains(module.projection) &&
+                                 spec.layers[static_cast<size_t>(module.layer)].mixer == Mixer::kAttention;
+    if (is_of_attention || kMlp.contains(module.projection)) continue;
+    throw Error(ErrorCode::kUnsupportedModel,
+                "tensor " + module.a.name + ": expected a projection of attention or of a dense MLP on the device " +
+                    backend.name + ", got " + module.projection + ", which adapters change on the CPU only");
   }
 }
 
@@ -49,7 +54,7 @@ AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, 
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
     check_device(spec, source, ranks[0].backend->info());
-    check_memory(packed_bytes(source, tensors) * static_cast<int64_t>(ranks.size()),
+    check_memory(packed_bytes(spec, source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();
     // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.

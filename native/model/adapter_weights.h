@@ -11,12 +11,19 @@ namespace capstan {
 
 // The factors of one projection of an adapter.
 struct AdapterModule {
-  int layer = 0;
+  int layer = 0;  // -1 = outside of the layers
   // q_proj, k_proj, v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj or down_proj. Of a recurrent mixer,
-  // o_proj and those of recurrent_projections.
+  // o_proj and those of recurrent_projections. Of a mixture of experts: router, shared_gate, and those of an MLP after
+  // "shared_expert.", after "experts.N." for one expert, or after "experts." for all of them. Of inputs per layer:
+  // per_layer_gate and per_layer_projection. Outside of the layers: embed_tokens, lm_head and per_layer_projection.
   std::string projection;
-  TensorEntry a, b;  // (r, inputs) and (outputs, r)
+  // (r, inputs) and (outputs, r). For all experts: (experts * r, inputs) and (outputs, r * experts), where experts are
+  // the inner index of the columns. Of embed_tokens: (vocabulary, r) and (hidden_size, r).
+  TensorEntry a, b;
   float scale = 1;
+
+  bool holds_experts() const;
+  bool is_of_table() const;
 };
 
 // An adapter as `ts/model/lora` reads it from its files.

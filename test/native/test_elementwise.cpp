@@ -278,19 +278,21 @@ TEST(weighted_sum_adds_rows_in_order) {
   const int64_t n = 21;
   const int rows = 3, ranks = 2;
   const std::vector<float> values = random_values(1, rows * ranks * (n + 16), 1.0f),
-                           bias = random_values(2, n + 16, 1.0f);
+                           bias = random_values(2, n + 16, 1.0f), update = random_values(3, n + 16, 1.0f);
   const std::vector<float> weights = {0.5f, -0.25f, 2.0f};
   const float* partials[rows * ranks];
   for (int i = 0; i < rows * ranks; ++i)
     partials[i] = values.data() + i * (n + 16);
   const float* const biases[rows] = {nullptr, bias.data(), nullptr};
+  const float* const updates[rows] = {nullptr, update.data(), update.data()};
   for (const CpuIsa isa : available_cpu_isas()) {
     std::vector<float> out(static_cast<size_t>(n + 16), 7.0f);
-    cpu_kernels(isa).weighted_sum({out.data(), rows, partials, ranks, biases, weights.data(), n});
+    cpu_kernels(isa).weighted_sum({out.data(), rows, partials, ranks, biases, updates, weights.data(), n});
     for (int64_t i = 0; i < n; ++i) {
       float wanted = 0;
       for (int row = 0; row < rows; ++row) {
         float sum = partials[2 * row][i] + partials[2 * row + 1][i];
+        if (row > 0) sum += update[i];
         if (row == 1) sum += bias[i];
         wanted = std::fma(sum, weights[row], wanted);
       }

@@ -153,9 +153,29 @@ Request request_of(const std::vector<int32_t>& prompt, uint64_t adapter_id) {
   return request;
 }
 
-TEST(adapters_change_the_answers_of_their_requests_only) {
+using AddModules = void (*)(TinyAdapter& one, TinyAdapter& two);
+
+void add_projections(TinyAdapter& one, TinyAdapter& two) {
+  one.add(0, "q_proj", 3, 64, 128).add(0, "down_proj", 8, 128, 64).add(1, "gate_proj", 2, 64, 128);
+  two.add(1, "v_proj", 8, 64, 64).add(1, "up_proj", 5, 64, 128).add(0, "o_proj", 4, 128, 64);
+}
+
+void add_vocabulary(TinyAdapter& one, TinyAdapter& two) {
+  one.add(-1, "lm_head", 3, 64, 300).add(0, "q_proj", 3, 64, 128);
+  two.add(-1, "embed_tokens", 5, 300, 64);
+}
+
+// The second layer has five experts of 64 features and a shared one of 96.
+void add_experts(TinyAdapter& one, TinyAdapter& two) {
+  one.add(1, "experts.gate_up_proj", 5 * 3, 64, 128).add(1, "experts.down_proj", 5 * 2, 64, 64);
+  one.add(1, "shared_gate", 4, 64, 1).add(1, "shared_expert.down_proj", 8, 96, 64);
+  two.add(1, "experts.0.up_proj", 8, 64, 64).add(1, "experts.3.down_proj", 1, 64, 64).add(1, "router", 3, 64, 5);
+  two.add(1, "shared_expert.gate_proj", 5, 64, 96).add(1, "shared_expert.up_proj", 2, 64, 96);
+}
+
+void expect_own_answers(const TinyShape& shape, AddModules add_modules) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    const TinyModel model(TinyShape{}, dtype);
+    const TinyModel model(shape, dtype);
     std::vector<Answer> of_one_rank;
     for (const int world_size : {1, 2}) {
       LoadRequest request = with_adapters(model.request());
@@ -163,8 +183,7 @@ TEST(adapters_change_the_answers_of_their_requests_only) {
       request.device.num_threads = world_size;
       Session session(request);
       TinyAdapter one(1), two(50);
-      one.add(0, "q_proj", 3, 64, 128).add(0, "down_proj", 8, 128, 64).add(1, "gate_proj", 2, 64, 128);
-      two.add(1, "v_proj", 8, 64, 64).add(1, "up_proj", 5, 64, 128).add(0, "o_proj", 4, 128, 64);
+      add_modules(one, two);
       const uint64_t ids[3] = {0, session.engine().load_adapter(one.source), session.engine().load_adapter(two.source)};
       std::vector<Answer> alone, mixed;
       for (const std::vector<int32_t>& prompt : some_prompts())
@@ -188,6 +207,17 @@ TEST(adapters_change_the_answers_of_their_requests_only) {
       EXPECT(plain.wait(plain.submit(request_of(some_prompts()[4], 0))) == alone[4 * 3]);
     }
   }
+}
+
+TEST(adapters_change_the_answers_of_their_requests_only) {
+  TinyShape tied, mixture;
+  tied.is_tied = true;
+  tied.embedding_scale = 1.5;
+  mixture.num_experts = 5, mixture.top_k = 2, mixture.shared_expert_size = 96;
+  expect_own_answers(TinyShape{}, add_projections);
+  expect_own_answers(TinyShape{}, add_vocabulary);
+  expect_own_answers(tied, add_vocabulary);
+  expect_own_answers(mixture, add_experts);
 }
 
 // B of a gated matrix has an even number of rows, so the kernel reads one more lane than a factor of odd rank has.
@@ -260,7 +290,12 @@ TEST(adapters_are_refused_with_their_tensor) {
   wrong.add(1, "down_proj", 4, 64, 64);
   EXPECT(has(refusal(wrong), "layers.1.down_proj.lora_A: expected shape (4, 128), got (4, 64)"));
   unknown.add(0, "lm_head", 4, 64, 300);
-  EXPECT(has(refusal(unknown), "expected a projection of the mixer or of a dense MLP of layer 0, got lm_head"));
+  EXPECT(has(refusal(unknown), "expected a projection of layer 0, got lm_head"));
+  TinyAdapter outside(9), router(10);
+  outside.add(-1, "q_proj", 4, 64, 128);
+  EXPECT(has(refusal(outside), "expected a projection outside of the layers, got q_proj"));
+  router.add(0, "router", 4, 64, 4);
+  EXPECT(has(refusal(router), "expected a projection of layer 0, got router"));
   deep.add(2, "q_proj", 4, 64, 128);
   EXPECT(has(refusal(deep), "expected a layer below 2, got 2"));
   twice.add(0, "q_proj", 4, 64, 128).source.modules.push_back(twice.source.modules[0]);
@@ -272,6 +307,18 @@ TEST(adapters_are_refused_with_their_tensor) {
   EXPECT(has(refusal(attention), "layers.0.qkv_proj.lora_A: expected qkv_proj or its parts, got v_proj too"));
   mlp.add(1, "gate_up_proj", 8, 64, 256).add(1, "gate_proj", 8, 64, 128).add(1, "up_proj", 8, 64, 128);
   EXPECT(has(refusal(mlp), "layers.1.gate_up_proj.lora_A: expected gate_up_proj or its parts, got gate_proj too"));
+}
+
+TEST(adapters_have_the_experts_one_by_one_or_all_at_once) {
+  TinyShape shape;
+  shape.num_experts = 3, shape.top_k = 2;
+  const TinyModel model(shape, DType::kF32);
+  Session session(with_adapters(model.request()));
+  TinyAdapter both(1), deep(2);
+  both.add(1, "experts.down_proj", 3 * 2, 64, 64).add(1, "experts.2.up_proj", 2, 64, 64);
+  EXPECT_ERROR("invalid_model", session.engine().load_adapter(both.source));
+  deep.add(1, "experts.down_proj", 3 * 9, 64, 64);  // the maximum rank is 8
+  EXPECT_ERROR("invalid_model", session.engine().load_adapter(deep.source));
 }
 
 TEST(adapters_are_unloaded_after_their_last_sequence) {

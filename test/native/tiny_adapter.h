@@ -35,6 +35,10 @@ class TinyAdapter {
     AdapterModule module{layer, projection, {}, {}, 2.0f};
     module.a = write(name + ".lora_A", r, inputs, deviation);
     module.b = write(name + ".lora_B", outputs, r, deviation);
+    if (module.is_of_table()) {
+      module.a.shape = {inputs, r};
+      module.a.is_transposed = true;
+    }
     source.modules.push_back(module);
     return *this;
   }

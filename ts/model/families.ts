@@ -20,6 +20,7 @@ import {
   granite,
   llamaBiases,
   NO_BIASES,
+  GRANITE_EXPERTS,
   QWEN_EXPERTS,
   SANDWICH,
   softCap,
@@ -212,6 +213,7 @@ export const FAMILIES: readonly Family[] = [
       ...NO_BIASES,
       experts: {
         router: 'block_sparse_moe.gate',
+        inTransformers: { router: 'mlp.gate', experts: 'mlp.experts' },
         each: {
           gate: 'block_sparse_moe.experts.*.w1',
           up: 'block_sparse_moe.experts.*.w3',
@@ -432,6 +434,7 @@ export const FAMILIES: readonly Family[] = [
       ...attentionBias(config),
       experts: {
         router: 'block_sparse_moe.router.layer',
+        inTransformers: GRANITE_EXPERTS,
         stacked: {
           gateUp: 'block_sparse_moe.input_linear.weight',
           down: 'block_sparse_moe.output_linear.weight',
@@ -788,6 +791,7 @@ export const FAMILIES: readonly Family[] = [
       isGateUpFused: true,
       experts: {
         router: 'block_sparse_moe.router.layer',
+        inTransformers: GRANITE_EXPERTS,
         stacked: {
           gateUp: 'block_sparse_moe.input_linear.weight',
           down: 'block_sparse_moe.output_linear.weight',

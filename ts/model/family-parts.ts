@@ -17,6 +17,9 @@ export const QWEN_EXPERTS: ExpertTensors = {
   each: { gate: 'mlp.experts.*.gate_proj', up: 'mlp.experts.*.up_proj', down: 'mlp.experts.*.down_proj' },
 };
 
+/** The modules of GraniteMoe in transformers 5. */
+export const GRANITE_EXPERTS = { router: 'block_sparse_moe.router', experts: 'block_sparse_moe.experts' };
+
 export function llamaBiases(config: JsonReader): ModelFeatures {
   return { ...attentionBias(config), mlpBias: config.boolean('mlp_bias', false) };
 }

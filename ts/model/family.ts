@@ -61,6 +61,8 @@ export interface ModelFeatures {
 /** Names and layout of the tensors of a mixture of experts, relative to the layer. */
 export interface ExpertTensors {
   router: string;
+  /** The modules in transformers 5, if their names differ from those of the tensors. */
+  inTransformers?: { router: string; experts: string };
   hasRouterBias?: boolean;
   /** A bias that only chooses the experts. */
   selectionBias?: string;

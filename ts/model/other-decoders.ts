@@ -10,6 +10,7 @@ import {
   granite,
   llamaBiases,
   NO_BIASES,
+  GRANITE_EXPERTS,
   QWEN_EXPERTS,
   softCap,
 } from './family-parts';
@@ -215,6 +216,7 @@ export const OTHER_DECODERS: readonly Family[] = [
       ...attentionBias(config),
       experts: {
         router: 'block_sparse_moe.router.layer',
+        inTransformers: GRANITE_EXPERTS,
         stacked: {
           gateUp: 'block_sparse_moe.input_linear.weight',
           down: 'block_sparse_moe.output_linear.weight',
@@ -291,6 +293,7 @@ export const OTHER_DECODERS: readonly Family[] = [
       ...NO_BIASES,
       experts: {
         router: 'block_sparse_moe.gate',
+        inTransformers: { router: 'mlp.gate', experts: 'mlp.experts' },
         selectionBias: 'block_sparse_moe.e_score_correction_bias',
         each: {
           gate: 'block_sparse_moe.experts.*.w1',

@@ -1,6 +1,5 @@
 import type { NativeModelSpec, NativeRecurrent, NativeTensor } from '../addon-types';
 import type { ExpertTensors, Family, HeadLayer, ModelFeatures } from './family';
-import { JsonReader } from './json-file';
 import { MTP_LAYER, MTP_NAMES } from './mtp';
 
 /** A tensor that the spec needs. */
@@ -97,62 +96,18 @@ export function requiredTensors(
   }
   if (spec.hasMtp) wanted.push(...mtpTensors(hidden));
   for (let layer = 0; layer < spec.layers.length; layer++)
-    for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
-      wanted.push(tensor);
+    for (const tensor of layerTensors(spec, features, family.names, layer)) wanted.push(tensor);
   return wanted;
 }
 
-/** A linear layer of attention, of a recurrent mixer or of a dense MLP. */
-export interface ProjectionModule extends Pick<RequiredTensor, 'interleaved'> {
-  layer: number;
-  /** Canonical name, such as `q_proj`. */
-  name: string;
-  /** Outputs and inputs. */
-  shape: [number, number];
-}
-
-const PROJECTIONS =
-  /^layers\.\d+\.((?:q|k|v|qkv|o|gate|up|gate_up|down)_proj|in_proj(?:_(?:qkvz|qkv|z|ba|a|b))?)\.weight$/;
-/** The projections of a recurrent mixer. */
-const RECURRENT = /^(?:in_proj|o_proj)/;
-
-/**
- * Returns the modules that an adapter may change, by their names in transformers from `layers.` on. A module that gives
- * keys and values is both projections.
- */
-export function projectionModules({
-  spec,
-  family,
-  features: { hasEqualKeysAndValues },
-}: {
-  spec: NativeModelSpec;
-  family: Pick<Family, 'names' | 'features'>;
-  features: ModelFeatures;
-}): Map<string, ProjectionModule[]> {
-  const modules = new Map<string, ProjectionModule[]>();
-  // Whether projections are fused and how their rows are ordered depends on the family only.
-  const features = {
-    ...family.features(new JsonReader({}, 'config.json')),
-    ...(hasEqualKeysAndValues === undefined ? {} : { hasEqualKeysAndValues }),
-  };
-  const layers = spec.hasMtp ? spec.layers.slice(0, -1) : spec.layers;
-  for (const [layer, { mixer }] of layers.entries())
-    for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list()) {
-      const [, name] = PROJECTIONS.exec(tensor.name) ?? [];
-      if (name === undefined) continue;
-      // GGUF files of Qwen3.5 have the heads in another order than adapters.
-      if (mixer !== 'attention' && RECURRENT.test(name) && spec.recurrent?.headsAlternate) continue;
-      const { shape, interleaved, checkpointName } = tensor;
-      const module = checkpointName.replace(/\.weight$/, '');
-      const projection = {
-        layer,
-        name,
-        shape: shape as [number, number],
-        ...(interleaved === undefined ? {} : { interleaved }),
-      };
-      modules.set(module, [...(modules.get(module) ?? []), projection]);
-    }
-  return modules;
+/** Returns the tensors of one layer. */
+export function layerTensors(
+  spec: NativeModelSpec,
+  features: ModelFeatures,
+  names: Family['names'],
+  layer: number,
+): RequiredTensor[] {
+  return new LayerTensors(spec, features, { ...LLAMA_NAMES, ...names }, layer).list();
 }
 
 /** The tensors of an MTP head without its layer. */

@@ -108,6 +108,7 @@ void CpuBackend::embed(const Matrix& table) {
     }
   });
   if (is_shared) add_all_partials(nullptr, nullptr, 1.0f);
+  update_embeddings();
 }
 
 ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows, int64_t num_rows,
@@ -216,7 +217,7 @@ void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
   layer_ = layer;
   {
     const PartScope product(profile_, StepPart::kQkv);
-    begin_update(&LayerAdapter::qkv_proj);
+    begin_layer_update(&LayerAdapter::qkv_proj);
     norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
     end_update();
   }
@@ -226,7 +227,7 @@ void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kQkv);
   layer_ = layer;
-  begin_update(&LayerAdapter::qkv_proj);
+  begin_layer_update(&LayerAdapter::qkv_proj);
   norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
   end_update();
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
@@ -393,7 +394,7 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
 void CpuBackend::output_residual(const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kOutput);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
-  begin_update(&LayerAdapter::o_proj);
+  begin_layer_update(&LayerAdapter::o_proj);
   row_parallel_residual(pack_rows(mixer_rows_.data, mixer_rows_.stride, matrix), matrix,
                         weights.attention_out_norm.get());
 }
@@ -419,7 +420,7 @@ ActTiles CpuBackend::float_rows(uint32_t* data, int64_t rows, const CpuMatrix& m
 void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kGateUp);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
-  begin_update(&LayerAdapter::gate_up_proj);
+  begin_layer_update(&LayerAdapter::gate_up_proj);
   GemmArgs gemm;
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), matrix);
   multiply_a(false);
@@ -441,7 +442,7 @@ void CpuBackend::down_residual(const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kDown);
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
   const ActTiles mlp = mlp_tiles(matrix);
-  begin_update(&LayerAdapter::down_proj);
+  begin_layer_update(&LayerAdapter::down_proj);
   row_parallel_residual(mlp_is_input(matrix) ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix,
                         weights.mlp_out_norm.get());
 }
@@ -453,8 +454,13 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
   for (const int32_t row : rows)
     CAPSTAN_CHECK(row >= 0 && row < num_tokens());
+  head_plan_.select(lora_plan_, rows);
+  row_plan_ = &head_plan_;
+  begin_update([](const AdapterWeights& adapter) { return adapter.lm_head.get(); });
   GemmArgs gemm;
   gemm.acts = norm_rows(&norm, rows, num_logit_rows_, matrix);
+  multiply_a(false);
+  gemm.lora = update_rows(0);
   gemm.num_features = matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out_stride = model_.vocab_size;
@@ -462,6 +468,8 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   // Every rank writes its columns of rank 0's array.
   gemm.out = static_cast<float*>(exchange(own)[0]) + model_.vocab_begin;
   run_gemm(gemm, matrix);
+  end_update();
+  row_plan_ = &lora_plan_;
   scale_logits(gemm.out, matrix.rows);
   meet_ranks();
 }

@@ -209,25 +209,52 @@ class CpuBackend final : public Backend {
   void scale_logits(float* logits, int64_t num_ids);
   // q_size: features of all heads.
   void allocate_lora(int64_t q_size);
-  // Begins the update of one matrix of the current layer. Until the next call, the rows of the step that norm_rows and
-  // pack_rows store are stored for A too.
-  void begin_update(std::unique_ptr<LoraMatrix> LayerAdapter::* matrix);
+  void allocate_expert_lora(int64_t num_pairs);
+  LoraBuffers make_lora_buffers(int64_t num_rows, int64_t num_runs);
+  // Begins the update of one matrix: of_adapter(adapter) returns it, or null. Until end_update, the rows that norm_rows
+  // and pack_rows store are stored for A too.
+  template <typename OfAdapter>
+  void begin_update(OfAdapter of_adapter);
+  // The same for a matrix of the current layer.
+  void begin_layer_update(std::unique_ptr<LoraMatrix> LayerAdapter::* matrix);
   void end_update() { has_update_ = false; }
   const CpuLora* lora_of_row(int64_t row) const;
-  // The activations of the rows of a group for A.
-  ActTiles lora_tiles(size_t group) const;
-  // The product with A of a row, by its place among the rows with an adapter.
-  float* lora_t(int64_t place) const;
-  float* lora_lanes(int64_t place) const;
+  // The activations of the rows of a run for A.
+  ActTiles lora_tiles(const LoraBuffers& buffers, const LoraRun& run) const;
+  float* lora_t(const LoraBuffers& buffers, int64_t place) const { return buffers.t + place * lora_t_stride_; }
+  float* lora_lanes(const LoraBuffers& buffers, int64_t place) const {
+    return buffers.lanes.as<float>() + place * lora_lane_stride_;
+  }
   void store_lora_row(const float* x, const Vector* norm, int64_t k, int64_t row) const;
-  // t = scale · A · x of all groups. `is_partial`: A · x of this rank's part of K.
+  // Stores row `i` of a run.
+  void store_run_row(const LoraBuffers& buffers, const LoraRun& run, const float* x, const Vector* norm, int64_t k,
+                     int64_t i) const;
+  // t = scale · A · x of all rows. `is_partial`: A · x of this rank's part of K.
   void multiply_a(bool is_partial);
-  void multiply_a_panel(size_t group, int64_t panel, int thread, bool is_partial);
+  void multiply_runs(const LoraBuffers& buffers, bool is_partial);
+  void multiply_panel(const LoraBuffers& buffers, const LoraRun& run, int64_t panel, int thread, bool is_partial);
   static void spread_to_lanes(const CpuLora& lora, const float* t, int begin, float* lanes);
-  // Returns the updates of all rows for a matrix, or one of those that follow it as `rest`. Null without an update.
+  // Returns the update of a row for a matrix, or one of those that follow it as `rest`.
+  LoraRow lora_row(const LoraBuffers& buffers, const CpuLora& lora, size_t part, int64_t place) const;
+  // Returns the updates of all rows. Null without an update.
   const LoraRow* update_rows(size_t part);
   // Returns the update of a row of a row-parallel product, or null. `published`: partial_ of all ranks.
   const float* summed_update(int64_t row, void* const* published);
+  // The same from the products with A of all ranks, which begin `t_at` floats after the published pointers.
+  const float* sum_update(const LoraBuffers& buffers, const CpuLora& lora, int64_t place, int64_t t_at,
+                          void* const* published);
+  // Adds the updates of the embedding to the hidden states.
+  void update_embeddings();
+  // Sets the runs of the pairs of experts that have an update of the given matrix.
+  void plan_expert_update(std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix);
+  const CpuLora* lora_of_pair(int expert, int64_t pair, std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix) const;
+  // Stores the rows of these runs: row_of(run, pair).
+  template <typename RowOf>
+  void store_expert_runs(RowOf row_of);
+  // Returns the update of a pair's result of a row-parallel product, or null. `published`: expert_out_ of all ranks.
+  const float* summed_expert_update(int expert, int64_t pair, void* const* published);
+  // Computes t of the runs, and returns the updates by pair. Null without an update.
+  const LoraRow* multiply_expert_a(bool is_partial);
   void route(const LayerWeights& weights);
   // The activations of the pairs of an expert, at the place of its first pair.
   ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
@@ -278,7 +305,7 @@ class CpuBackend final : public Backend {
   HugeBuffer expert_acts_;     // (max_pairs, expert_act_words) ActTiles: inputs of the experts
   HugeBuffer expert_mlp_;      // the same: inputs of their down projections
   HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized
-  HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results
+  HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results; then t of the adapters
   HugeBuffer expert_sums_;     // (max_num_tokens, hidden_stride) of Moe::has_separate_norms: what has a norm next
   int64_t expert_act_words_ = 0;
   ExpertPlan expert_plan_;
@@ -302,15 +329,25 @@ class CpuBackend final : public Backend {
   HugeBuffer stored_hidden_;  // (num_blocks, hidden_stride) by block of the MTP head's KV group
   HugeBuffer mtp_rows_;       // (max_num_tokens, 2 * hidden_size rounded up to 16) embeddings, then hidden states
 
-  int layer_ = 0;  // whose ops run
-  LoraPlan lora_plan_;
+  int layer_ = 0;                              // whose ops run
+  LoraPlan lora_plan_, head_plan_;             // of all rows, and of those of the LM head
+  const LoraPlan* row_plan_ = &lora_plan_;     // of the current product
   bool has_update_ = false;                    // some rows have an update of the current matrix
   std::vector<const CpuLora*> lora_of_group_;  // by group: the update of the current matrix, or null
-  std::vector<int64_t> lora_panels_;           // scratch of multiply_a
-  std::vector<LoraRow> lora_rows_;             // (max_num_tokens)
-  HugeBuffer lora_acts_;                       // (max_num_tokens, lora_act_words) ActTiles: rows by group
-  HugeBuffer lora_lanes_;                      // (max_num_tokens, lora_lane_stride) t for gated matrices
+  std::vector<int64_t> lora_panels_;           // scratch of multiply_runs
+  LoraBuffers lora_;                           // by place of the row
+  LoraBuffers expert_lora_;                    // by pair
   int64_t lora_act_words_ = 0, lora_t_stride_ = 0, lora_lane_stride_ = 0;
 };
+
+template <typename OfAdapter>
+void CpuBackend::begin_update(OfAdapter of_adapter) {
+  has_update_ = false;
+  for (size_t i = 0; i < row_plan_->groups.size(); ++i) {
+    const LoraMatrix* update = of_adapter(*row_plan_->groups[i].adapter);
+    lora_of_group_[i] = static_cast<const CpuLora*>(update);
+    has_update_ = has_update_ || update != nullptr;
+  }
+}
 
 }  // namespace capstan

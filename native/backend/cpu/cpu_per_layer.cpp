@@ -6,7 +6,9 @@ namespace capstan {
 void CpuBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
   const PartScope part(profile_, StepPart::kPerLayer);
   float* inputs = per_layer_inputs_.as<float>();
+  begin_update([](const AdapterWeights& adapter) { return adapter.per_layer_projection.get(); });
   norm_gemm(nullptr, *weights.projection, {inputs, per_layer_stride_});
+  end_update();
   const CpuMatrix& table = matrix_of(weights.table);
   PerLayerInputArgs args;
   args.norm = values_of(weights.norm.get());
@@ -33,7 +35,9 @@ void CpuBackend::end_layer(int layer, const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kPerLayer);
   if (weights.per_layer_gate != nullptr) {
     const FloatRows gate{per_layer_gate_.as<float>(), per_layer_gate_stride_};
+    begin_layer_update(&LayerAdapter::per_layer_gate);
     norm_gemm(nullptr, *weights.per_layer_gate, gate);
+    end_update();
     const float* inputs = per_layer_inputs_.as<float>() + layer * model_.per_layer_input_size + model_.per_layer_begin;
     team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
@@ -41,6 +45,7 @@ void CpuBackend::end_layer(int layer, const LayerWeights& weights) {
                            model_.per_layer_end - model_.per_layer_begin, model_.activation);
     });
     const CpuMatrix& projection = matrix_of(weights.per_layer_projection);
+    begin_layer_update(&LayerAdapter::per_layer_projection);
     row_parallel_residual(pack_rows(gate.data, gate.stride, projection), projection, weights.per_layer_norm.get());
   }
   if (weights.scale == nullptr) return;

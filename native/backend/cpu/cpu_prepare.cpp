@@ -73,7 +73,9 @@ void CpuBackend::allocate() {
   };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
   if (limits_.max_lora_rank > 0) allocate_lora(q_size);
-  partial_ = floats(rows * (hidden_stride_ + lora_t_stride_), "the partial sums of a rank");
+  const int64_t lora_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
+  partial_ = floats(rows * hidden_stride_ + lora_rows * lora_t_stride_, "the partial sums of a rank");
+  lora_.t = partial_.as<float>() + rows * hidden_stride_;
   if (model_.qk_norm == QkNorm::kAllHeads) {
     squares_ = floats(rows * num_all_heads, "the squares of the heads");
     inverse_rms_ = floats(rows * 2, "the norms of q and k");
@@ -117,8 +119,11 @@ void CpuBackend::allocate() {
     router_logits_ = floats(rows * round_up(model_.moe.num_experts, 16), "the logits of the router");
     expert_acts_ = floats(pairs * expert_act_words_, "the inputs of the experts");
     expert_mlp_ = floats(pairs * expert_act_words_, "the activations of the experts");
-    if (max_act_words_ > 0) expert_mlp_f32_ = floats(pairs * expert_act_words_, "the activations of the experts");
-    expert_out_ = floats(pairs * hidden_stride_, "the results of the experts");
+    const bool has_lora = limits_.max_lora_rank > 0;
+    if (max_act_words_ > 0 || has_lora)
+      expert_mlp_f32_ = floats(pairs * expert_act_words_, "the activations of the experts");
+    expert_out_ = floats(pairs * (hidden_stride_ + lora_t_stride_), "the results of the experts");
+    if (has_lora) allocate_expert_lora(pairs);
     if (model_.moe.has_separate_norms) expert_sums_ = floats(rows * hidden_stride_, "the sums of the experts");
   }
 

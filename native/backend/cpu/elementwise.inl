@@ -344,8 +344,8 @@ void weighted_sum(const WeightedSumArgs& args) {
   for (int64_t i = 0; i < args.n; i += 16) {
     Vec total = vec_zero();
     for (int row = 0; row < args.num_rows; ++row) {
-      const Vec sum =
-          sum_partials(args.partials + row * args.num_partials, args.num_partials, args.biases[row], i, args.n);
+      const Vec sum = sum_partials(args.partials + row * args.num_partials, args.num_partials, args.biases[row], i,
+                                   args.n, args.updates[row]);
       total = vec_fma(sum, vec_set(args.weights[row]), total);
     }
     store_part(args.out + i, total, args.n - i);

@@ -284,13 +284,14 @@ struct LayerNormArgs {
   float eps = 0;
 };
 
-// out = Σ weights[i] * (sum of row i + biases[i]), in order. All rows are (n).
+// out = Σ weights[i] * (sum of row i + updates[i] + biases[i]), in order. All rows are (n).
 struct WeightedSumArgs {
   float* out = nullptr;
   int num_rows = 0;
   const float* const* partials = nullptr;  // (num_rows, num_partials): those of a row are added by the fixed tree
   int num_partials = 1;                    // a power of two up to 8
   const float* const* biases = nullptr;    // (num_rows), each null or readable up to a multiple of 16
+  const float* const* updates = nullptr;   // (num_rows) from lora_update, each may be null
   const float* weights = nullptr;          // (num_rows)
   int64_t n = 0;
 };

@@ -30,7 +30,7 @@ class PanelsOfB {
     rows_.resize(static_cast<size_t>(num_features));
     int first = 0;
     for (const LoraFactors& factors : source.factors) {
-      const int count = static_cast<int>(factors.a.num_rows);
+      const int count = static_cast<int>(source.is_of_table ? factors.a.num_cols : factors.a.num_rows);
       for (const LoraFactors::Output& output : factors.outputs)
         add_output(output, first, count);
       first += count;
@@ -125,18 +125,22 @@ class PanelsOfB {
 
 std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
                                    const CpuKernels& kernels) {
+  CpuMatrix columns;  // of a table, as output features
+  columns.rows = matrix.cols;
+  columns.num_panels = (matrix.cols + kPanelFeatures - 1) / kPanelFeatures;
+  const CpuMatrix& outputs = source.is_of_table ? columns : matrix;
   auto lora = std::make_unique<CpuLora>();
   MatrixSource a;
   a.kind = source.kind;
   a.total_cols = source.total_cols;
   int first = 0;
   for (const LoraFactors& factors : source.factors) {
-    CAPSTAN_CHECK(factors.a.num_cols == matrix.cols);
+    CAPSTAN_CHECK(source.is_of_table || factors.a.num_cols == matrix.cols);
     a.slices.push_back(factors.a);
-    lora->scales.insert(lora->scales.end(), static_cast<size_t>(factors.a.num_rows), factors.scale);
-    const CpuLora::Range range{first, static_cast<int>(factors.a.num_rows)};
+    const CpuLora::Range range{first, static_cast<int>(source.is_of_table ? factors.a.num_cols : factors.a.num_rows)};
+    lora->scales.insert(lora->scales.end(), static_cast<size_t>(range.count), factors.scale);
     first += range.count;
-    if (!matrix.is_gated) continue;
+    if (!outputs.is_gated) continue;
     for (const LoraFactors::Output& output : factors.outputs)
       (output.first_feature == 0 ? lora->gate : lora->up) = range;
   }
@@ -145,11 +149,11 @@ std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& ma
   if (*source.memory == nullptr) *source.memory = std::make_shared<CpuLoraMemory>();
   HugePool& pool = static_cast<CpuLoraMemory&>(**source.memory).pool;
   lora->a = pack_matrix(a, dtype, kernels, team, pool, nullptr);
-  lora->scales.resize(static_cast<size_t>(lora->a->num_panels * kPanelFeatures), 1.0f);
-  const PanelsOfB panels(source, matrix, dtype);
+  lora->scales.resize(static_cast<size_t>(round_up(first, kPanelFeatures)), 1.0f);
+  const PanelsOfB panels(source, outputs, dtype);
   lora->bytes = lora->a->bytes;
   int64_t first_feature = 0;
-  for (const CpuMatrix* part = &matrix; part != nullptr; part = part->rest.get()) {
+  for (const CpuMatrix* part = &outputs; part != nullptr; part = part->rest.get()) {
     lora->parts.push_back(panels.pack(*part, first_feature, pool));
     for (const LoraPanel& panel : lora->parts.back().panels)
       lora->bytes += panel.count * kPanelFeatures * static_cast<int64_t>(dtype_size(dtype));
@@ -158,10 +162,10 @@ std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& ma
   return lora;
 }
 
-void LoraPlan::reserve(int max_num_tokens, int max_num_seqs) {
+void LoraPlan::reserve(int max_num_rows, int max_num_seqs) {
   groups.reserve(static_cast<size_t>(max_num_seqs));
-  group_of.reserve(static_cast<size_t>(max_num_tokens));
-  place_of.reserve(static_cast<size_t>(max_num_tokens));
+  group_of.reserve(static_cast<size_t>(max_num_rows));
+  place_of.reserve(static_cast<size_t>(max_num_rows));
 }
 
 void LoraPlan::begin_step(const StepInput& step) {
@@ -170,26 +174,38 @@ void LoraPlan::begin_step(const StepInput& step) {
   for (const AdapterWeights* adapter : step.adapters)
     groups.push_back({adapter, 0, 0});
   group_of.assign(step.input_ids.size(), -1);
-  place_of.assign(step.input_ids.size(), -1);
-  const auto for_each_row = [&](auto use) {
-    for (size_t seq = 0; seq < step.adapter_indices.size(); ++seq)
-      for (int32_t row = step.cu_seqlens_q[seq]; row < step.cu_seqlens_q[seq + 1]; ++row)
-        if (step.adapter_indices[seq] >= 0) use(static_cast<size_t>(row), step.adapter_indices[seq]);
-  };
-  for_each_row([&](size_t row, int32_t group) {
-    group_of[row] = group;
-    ++groups[static_cast<size_t>(group)].count;
-  });
+  for (size_t seq = 0; seq < step.adapter_indices.size(); ++seq)
+    std::fill(group_of.begin() + step.cu_seqlens_q[seq], group_of.begin() + step.cu_seqlens_q[seq + 1],
+              step.adapter_indices[seq]);
+  place_rows();
+}
+
+void LoraPlan::select(const LoraPlan& all, std::span<const int32_t> rows) {
+  groups = all.groups;
+  if (groups.empty()) return;
+  group_of.clear();
+  for (const int32_t row : rows)
+    group_of.push_back(all.group_of[static_cast<size_t>(row)]);
+  place_rows();
+}
+
+void LoraPlan::place_rows() {
+  for (Group& group : groups)
+    group.count = 0;
+  for (const int32_t group : group_of)
+    if (group >= 0) ++groups[static_cast<size_t>(group)].count;
   int first = 0;
   for (Group& group : groups) {
     group.first = first;
     first += group.count;
     group.count = 0;
   }
-  for_each_row([&](size_t row, int32_t index) {
-    Group& group = groups[static_cast<size_t>(index)];
+  place_of.assign(group_of.size(), -1);
+  for (size_t row = 0; row < group_of.size(); ++row) {
+    if (group_of[row] < 0) continue;
+    Group& group = groups[static_cast<size_t>(group_of[row])];
     place_of[row] = group.first + group.count++;
-  });
+  }
 }
 
 }  // namespace capstan

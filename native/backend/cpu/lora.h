@@ -59,12 +59,34 @@ struct LoraPlan {
     int first = 0, count = 0;  // of its rows
   };
   std::vector<Group> groups;
-  std::vector<int32_t> group_of;  // (num_tokens) index into groups, or -1
-  std::vector<int32_t> place_of;  // (num_tokens) place of the row among all rows with an adapter
+  std::vector<int32_t> group_of;  // (num_rows) index into groups, or -1
+  std::vector<int32_t> place_of;  // (num_rows) place of the row among all rows with an adapter
 
   // Reserves the memory for the largest step.
-  void reserve(int max_num_tokens, int max_num_seqs);
+  void reserve(int max_num_rows, int max_num_seqs);
   void begin_step(const StepInput& step);
+  // Plans some rows of the step that `all` plans.
+  void select(const LoraPlan& all, std::span<const int32_t> rows);
+
+ private:
+  // Sets the groups' rows and place_of from group_of.
+  void place_rows();
+};
+
+// Neighbouring rows of a product that have the same update. `first` is the place of the first one in LoraBuffers.
+struct LoraRun {
+  const CpuLora* lora = nullptr;
+  int64_t first = 0, count = 0;
+  int expert = 0;  // of pairs of an expert
+};
+
+// The inputs of rows with an update, and their products with A.
+struct LoraBuffers {
+  HugeBuffer acts;            // (rows, act_words) ActTiles of each run
+  HugeBuffer lanes;           // (rows, lane_stride) t for gated matrices
+  float* t = nullptr;         // (rows, t_stride) not owned
+  std::vector<LoraRow> rows;  // of the product
+  std::vector<LoraRun> runs;
 };
 
 }  // namespace capstan

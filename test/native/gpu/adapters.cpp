@@ -117,5 +117,32 @@ TEST(cuda_adapters_change_no_bit_of_other_rows) {
     expect_same_bits(shape);
 }
 
+TEST(cuda_adapters_of_other_layers_are_refused_with_their_tensor) {
+  TinyShape shape = splittable_shape();
+  shape.num_experts = 3, shape.top_k = 2;
+  const TinyModel model(shape, DType::kF16);
+  Session session(on_device(model, 1, false));
+  const auto expect_refusal = [&](int layer, const char* projection, int64_t inputs, int64_t outputs) {
+    TinyAdapter adapter;
+    adapter.add(0, "q_proj", 3, 64, 128).add(layer, projection, 3, inputs, outputs);
+    const std::string wanted = adapter.source.modules.back().a.name +
+                               ": expected a projection of attention or of a dense MLP on the device cuda, got " +
+                               projection + ", which adapters change on the CPU only";
+    std::string message;
+    try {
+      session.engine().load_adapter(adapter.source);
+    } catch (const Error& error) {
+      EXPECT(error.code() == ErrorCode::kUnsupportedModel);
+      message = error.what();
+    }
+    EXPECT_EQ(message, "tensor " + wanted);
+  };
+  expect_refusal(-1, "lm_head", 64, 300);
+  expect_refusal(-1, "embed_tokens", 300, 64);
+  expect_refusal(1, "router", 64, 3);
+  expect_refusal(1, "experts.down_proj", shape.expert_size, 64);
+  expect_refusal(1, "experts.1.up_proj", 64, shape.expert_size);
+}
+
 }  // namespace
 }  // namespace capstan::testing

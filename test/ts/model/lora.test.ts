@@ -118,11 +118,23 @@ test.each<[string, Record<string, unknown>]>([
 
 test.each<[string, string, string]>([
   ['q_proj.lora_A.weight', 'q_proj.lora_magnitude_vector', 'got a tensor of DoRA'],
-  ['q_proj.lora_A.weight', 'q_proj.lora_embedding_A', 'got an update of an embedding'],
+  [
+    'q_proj.lora_A.weight',
+    'q_proj.lora_embedding_A',
+    'q_proj: expected both factors of a linear layer, got those of an embedding',
+  ],
   ['q_proj.lora_B.weight', 'q_proj.lora_B.bias', 'got a bias of an update'],
   ['model.layers.0.mlp.up_proj.lora_A.weight', 'lm_head.modules_to_save.weight', 'got a weight of a module that was'],
-  ['layers.0.self_attn.q_proj', 'layers.9.self_attn.q_proj', 'expected a linear layer of attention, of a recurrent'],
-  ['layers.0.self_attn.q_proj', 'layers.0.self_attn.rotary', 'expected a linear layer of attention, of a recurrent'],
+  [
+    'layers.0.self_attn.q_proj',
+    'layers.9.self_attn.q_proj',
+    'expected a linear layer of the text model, its embedding',
+  ],
+  [
+    'layers.0.self_attn.q_proj',
+    'layers.0.self_attn.rotary',
+    'expected a linear layer of the text model, its embedding',
+  ],
 ])('refuses a tensor %s named %s', async (from, to, message) => {
   const dir = copy({}, (name, tensor) => [name.includes(from) ? name.replace(from, to) : name, tensor]);
   expect(await messageOf(dir)).toContain(message);
@@ -149,10 +161,60 @@ test('refuses missing and odd tensors by their names', async () => {
   expect(await messageOf(integers)).toContain('expected F32, F16 or BF16, got I32');
 });
 
-test('refuses modules of experts, and what is no projection of a recurrent layer, by name', async () => {
+test('reads the head, the embedding and their copies of the weights of the model', async () => {
+  const { source, rank } = await read(join(FIXTURES, 'lora/llama-head'));
+  expect(rank).toBe(4);
+  const outer = source.modules.filter(({ layer }) => layer < 0);
+  expect(outer.map(({ projection, a, b }) => [projection, a.shape, a.isTransposed, b.shape])).toEqual([
+    ['lm_head', [4, 60], undefined, [317, 4]],
+    ['embed_tokens', [317, 4], true, [60, 4]],
+  ]);
+  const resized = copy(
+    {},
+    (name, tensor) => [name, name.endsWith('lm_head.base_layer.weight') ? { ...tensor, shape: [318, 60] } : tensor],
+    'llama-head',
+  );
+  expect(await messageOf(resized)).toContain(
+    'lm_head.base_layer.weight: expected the weights of the model, of shape [317, 60], got [318, 60]',
+  );
+  const without = (part: string) =>
+    copy({}, (name, tensor) => (name.includes(part) ? undefined : [name, tensor]), 'llama-head');
+  for (const name of ['lm_head', 'model.embed_tokens'])
+    expect(await messageOf(without(name))).toContain(
+      `${name}: expected the tensors of a module that target_modules names, got none`,
+    );
+  const linear = copy({ target_modules: 'all-linear' });
+  expect(await messageOf(linear)).toBe('no error');
+});
+
+test('reads the parameters of experts, which PEFT names after their module', async () => {
+  const change = (config: Record<string, unknown>, only = '') =>
+    copy(config, (name, tensor) => (name.includes(only) ? undefined : [name, tensor]), 'gpt-oss-experts');
+  const { source } = await read(change({}, 'no such name'), 'gpt-oss-f32');
+  const layer = source.modules.filter(({ layer, projection }) => layer === 1 && projection.startsWith('experts.'));
+  expect(layer.map(({ projection, a, b }) => [projection, a.shape, b.shape, b.interleavedHeadDim])).toEqual([
+    ['experts.gate_up_proj', [12, 48], [128, 12], 128],
+    ['experts.down_proj', [12, 64], [48, 12], undefined],
+  ]);
+  expect(await messageOf(change({}, 'experts.lora'), 'gpt-oss-f32')).toContain(
+    'layers.0.mlp.experts.down_proj: expected the tensors of a parameter that target_parameters names, got none',
+  );
+  expect(await messageOf(change({ target_parameters: null }, 'no such name'), 'gpt-oss-f32')).toContain(
+    'mlp.experts.base_layer: expected a parameter of this module in target_parameters, got 0 of them',
+  );
+  expect(await messageOf(change({ target_parameters: 'experts' }, 'no such name'), 'gpt-oss-f32')).toContain(
+    'adapter_config.json: target_parameters: expected a list of parameter names',
+  );
+  const bias = { target_parameters: ['experts.gate_up_proj_bias', 'experts.down_proj', 'router.weight'] };
+  expect(await messageOf(change(bias, 'no such name'), 'gpt-oss-f32')).toContain(
+    'mlp.experts.gate_up_proj_bias: expected a linear layer of the text model, its embedding',
+  );
+});
+
+test('refuses experts of a dense model, and what is no projection of a recurrent layer, by name', async () => {
   const expert = (name: string) => name.replace('self_attn.q_proj', 'mlp.experts.0.up_proj');
   const dir = copy({}, (name, tensor) => [expert(name), tensor], 'moe-attention');
-  expect(await messageOf(dir, 'qwen2-moe-f32')).toContain('layers.0.mlp.experts.0.up_proj: expected a linear layer');
+  expect(await messageOf(dir)).toContain('layers.0.mlp.experts.0.up_proj: expected a linear layer');
   const recurrent = (name: string) => name.replace(/layers\.\d\.self_attn\.q_proj/, 'layers.0.linear_attn.conv1d');
   const other = copy({}, (name, tensor) => [recurrent(name), tensor], 'qwen35-attention');
   expect(await messageOf(other, 'qwen35-f32')).toContain('layers.0.linear_attn.conv1d: expected a linear layer');

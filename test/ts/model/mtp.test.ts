@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { readModelConfig } from '../../../ts/model/config';
 import type { JsonObject } from '../../../ts/model/json-file';
-import { projectionModules, requiredTensors } from '../../../ts/model/tensors';
+import { adapterModules } from '../../../ts/model/lora/modules';
+import { requiredTensors } from '../../../ts/model/tensors';
 
 const fixture = path.join(__dirname, '../../oracle/fixtures/mtp/dense/config.json');
 const CONFIG = JSON.parse(readFileSync(fixture, 'utf8')) as JsonObject;
@@ -20,8 +21,7 @@ test('an MTP head is one more layer, with the names of the head', () => {
 });
 
 test('adapters do not change the head', () => {
-  const { spec, features, family } = readModelConfig(CONFIG, undefined, { mtp: true });
-  const modules = [...projectionModules({ spec, family, features }).keys()];
+  const modules = [...adapterModules(readModelConfig(CONFIG, undefined, { mtp: true })).keys()];
   expect(modules).toContain('layers.1.self_attn.q_proj');
   expect(modules.filter((name) => name.startsWith('mtp'))).toEqual([]);
 });

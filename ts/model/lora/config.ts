@@ -18,6 +18,10 @@ export interface LoraConfig {
   alphaPattern: ReadonlyMap<string, number>;
   /** undefined: not in the file. */
   targets: ModuleNames | undefined;
+  /** `target_modules` is `all-linear`, which leaves out the LM head. */
+  hasAllLinear: boolean;
+  /** Names that the names of parameters end with. */
+  targetParameters: readonly string[];
   excluded: ModuleNames | undefined;
   /** undefined: all. */
   layers: readonly number[] | undefined;
@@ -31,7 +35,6 @@ const UNSUPPORTED = [
   'lora_bias',
   'modules_to_save',
   'trainable_token_indices',
-  'target_parameters',
   'layer_replication',
   'alora_invocation_tokens',
   'arrow_config',
@@ -42,6 +45,14 @@ const UNSUPPORTED = [
 /** The other values of `init_lora_weights` change the base model too. */
 const INITIALIZATIONS: readonly unknown[] = [undefined, true, false, 'gaussian', 'eva', 'orthogonal'];
 const ALL_LINEAR = 'all-linear';
+const LISTS = [
+  'rank_pattern',
+  'alpha_pattern',
+  'target_modules',
+  'target_parameters',
+  'exclude_modules',
+  'layers_to_transform',
+];
 
 /** Limits of a file that may come from anybody. PEFT writes a few kB, with at most one pattern per module. */
 const MAX_CONFIG_BYTES = 1 << 20;
@@ -60,6 +71,8 @@ export async function readLoraConfig(dir: string): Promise<LoraConfig> {
     rankPattern: readPattern(config, 'rank_pattern'),
     alphaPattern: readPattern(config, 'alpha_pattern'),
     targets: targets === ALL_LINEAR ? '.*' : targets,
+    hasAllLinear: targets === ALL_LINEAR,
+    targetParameters: readTargetParameters(config),
     excluded: readNames(config, 'exclude_modules'),
     layers: readLayers(config),
   };
@@ -78,7 +91,7 @@ function readJson(dir: string): Promise<JsonObject> {
 /** Each module is compared with all patterns and names. */
 function checkCounts(config: JsonReader): void {
   let count = 0;
-  for (const key of ['rank_pattern', 'alpha_pattern', 'target_modules', 'exclude_modules', 'layers_to_transform']) {
+  for (const key of LISTS) {
     const value = config.raw(key);
     count += typeof value === 'object' ? Object.keys(value as object).length : 0;
     if (count > MAX_PATTERNS)
@@ -119,6 +132,12 @@ function readNames(config: JsonReader, key: string): ModuleNames | undefined {
   if (value === undefined || typeof value === 'string') return value;
   if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return value;
   throw config.mismatch(key, 'a list of module names, or a regular expression', value);
+}
+
+function readTargetParameters(config: JsonReader): readonly string[] {
+  const names = readNames(config, 'target_parameters') ?? [];
+  if (typeof names !== 'string') return names;
+  throw config.mismatch('target_parameters', 'a list of parameter names', names);
 }
 
 function readPattern(config: JsonReader, key: string): Map<string, number> {

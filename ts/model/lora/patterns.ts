@@ -64,10 +64,15 @@ export class ModulePatterns {
     return alpha / (this.#config.isRankStabilized ? Math.sqrt(rank) : rank);
   }
 
-  /** Whether the adapter must have factors for a module. */
-  isTarget(module: string, layer: number): boolean {
-    const { targets, excluded, layers } = this.#config;
-    if (targets === undefined || layers?.includes(layer) === false) return false;
+  /** Whether `target_parameters` names a parameter of a module. */
+  isTargetParameter(parameter: string): boolean {
+    return this.#config.targetParameters.some((name) => endsWithName(parameter, name));
+  }
+
+  /** Whether `target_modules` names a module. `isOuter`: the embedding or the LM head. */
+  isTarget(module: string, layer: number, isOuter: boolean): boolean {
+    const { targets, excluded, layers, hasAllLinear } = this.#config;
+    if (targets === undefined || layers?.includes(layer) === false || (isOuter && hasAllLinear)) return false;
     return this.#isNamed(targets, module) && !(excluded !== undefined && this.#isNamed(excluded, module));
   }
 
@@ -77,8 +82,10 @@ export class ModulePatterns {
   }
 
   #find(patterns: ReadonlyMap<string, number>, module: string): number | undefined {
+    const weight = `${module}.weight`;
+    const key = this.isTargetParameter(weight) ? weight : module;
     for (const [name, value] of patterns)
-      if (this.#tests.get(endOfName(name))?.(module) ?? endsWithName(module, name)) return value;
+      if (this.#tests.get(endOfName(name))?.(key) ?? endsWithName(key, name)) return value;
     return undefined;
   }
 }
