@@ -38,7 +38,9 @@ std::atomic<size_t> threads_that_skip{0};
 
 // ---- fibers
 
-constexpr size_t kStackBytes = (32 << 10) + 512;
+constexpr unsigned kMaxThreads = 1024;  // of a block
+// Not a power of two, so that the tops of the stacks share no set of the cache.
+constexpr size_t kStackBytes = (64 << 10) + 512;
 
 // A wait that never ends. With CAPSTAN_HOST_HANGS the emulation hangs as a device does, so that tests of scripts can
 // meet it.
@@ -76,28 +78,34 @@ struct Warp {
   const char* where = nullptr;
 };
 
-// Host threads reuse their stacks. A block has at most 1,024 threads.
-struct Stacks {
-  std::vector<char*> all;
+// The stacks of the fibers of a block. Host threads reuse them. They lie side by side in large pages, because a block
+// visits all of them in turn: with pages of their own, most of the time would go into the translation of addresses.
+class Stacks {
+ public:
   ~Stacks() {
-    for (char* stack : all) {
+    for (char* const stacks : of_blocks_) {
 #if CAPSTAN_ASAN
       // The addresses may be reused, and frames that never returned have left poisoned guards.
-      ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);
+      ASAN_UNPOISON_MEMORY_REGION(stacks, kBytes);
 #endif
-      munmap(stack, kStackBytes);
+      munmap(stacks, kBytes);
     }
   }
+
   char* get(size_t i) {
-    while (all.size() <= i) {
-      void* memory =
-          mmap(nullptr, kStackBytes * 1024, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
-      madvise(memory, kStackBytes * 1024, MADV_HUGEPAGE);
-      for (int k = 0; k < 1024; ++k) all.push_back(static_cast<char*>(memory) + k * kStackBytes);
+    while (of_blocks_.size() <= i / kMaxThreads) {
+      void* const stacks =
+          mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (stacks == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
+      madvise(stacks, kBytes, MADV_HUGEPAGE);
+      of_blocks_.push_back(static_cast<char*>(stacks));
     }
-    return all[i];
+    return of_blocks_[i / kMaxThreads] + i % kMaxThreads * kStackBytes;
   }
+
+ private:
+  static constexpr size_t kBytes = kStackBytes * kMaxThreads;
+  std::vector<char*> of_blocks_;
 };
 thread_local Stacks stacks;
 thread_local size_t num_stacks_used = 0;  // by blocks that wait for the preceding kernel
@@ -167,7 +175,7 @@ struct Block {
 
   Block(const std::function<void()>& kernel_, dim3 block, uint64_t random_) : kernel(kernel_), random(random_) {
     const unsigned size = block.x * block.y * block.z;
-    if (size == 0 || size > 1024 || size % 32 != 0)
+    if (size == 0 || size > kMaxThreads || size % 32 != 0)
       throw std::runtime_error("cuda_host: expected a block of 32 to 1,024 threads, in multiples of 32");
     fibers.resize(size);
     warps.resize(size / 32);
@@ -327,6 +335,10 @@ void Block::entry() {
   } catch (...) {
     block.error = std::current_exception();
   }
+  // The stacks start as zeros, and the next one lies below.
+  uint64_t lowest;
+  std::memcpy(&lowest, fiber.stack, sizeof lowest);
+  if (lowest != 0) std::abort();
   if (is_pdl_kernel && !fiber.has_waited && !block.error)
     block.error = std::make_exception_ptr(
         std::runtime_error("cuda_host: a thread of a PDL kernel ended without griddepcontrol_wait"));
