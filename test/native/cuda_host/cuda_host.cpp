@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -40,7 +41,7 @@ std::atomic<size_t> threads_that_skip{0};
 
 constexpr unsigned kMaxThreads = 1024;  // of a block
 // Not a power of two, so that the tops of the stacks share no set of the cache.
-constexpr size_t kStackBytes = (64 << 10) + 512;
+constexpr size_t kStackBytes = (32 << 10) + 512;
 
 // A wait that never ends. With CAPSTAN_HOST_HANGS the emulation hangs as a device does, so that tests of scripts can
 // meet it.
@@ -78,33 +79,55 @@ struct Warp {
   const char* where = nullptr;
 };
 
-// The stacks of the fibers of a block. Host threads reuse them. They lie side by side in large pages, because a block
-// visits all of them in turn: with pages of their own, most of the time would go into the translation of addresses.
+// The stacks of fibers. Host threads reuse them. Those of a block lie side by side in large pages, because it visits
+// all of them in turn: with pages of their own, most of the time would go into the translation of addresses. Blocks
+// that wait for the preceding kernel take few pages, because many of them can wait.
 class Stacks {
  public:
   ~Stacks() {
-    for (char* const stacks : of_blocks_) {
+    for (size_t i = 0; i < of_blocks_.size(); ++i) {
 #if CAPSTAN_ASAN
       // The addresses may be reused, and frames that never returned have left poisoned guards.
-      ASAN_UNPOISON_MEMORY_REGION(stacks, kBytes);
+      ASAN_UNPOISON_MEMORY_REGION(of_blocks_[i], kBytes);
 #endif
-      munmap(stacks, kBytes);
+      if (i > 0) {
+        munmap(of_blocks_[i], kBytes);
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      unused.push_back(of_blocks_[i]);
     }
   }
 
   char* get(size_t i) {
-    while (of_blocks_.size() <= i / kMaxThreads) {
-      void* const stacks =
-          mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (stacks == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
-      madvise(stacks, kBytes, MADV_HUGEPAGE);
-      of_blocks_.push_back(static_cast<char*>(stacks));
-    }
+    while (of_blocks_.size() <= i / kMaxThreads)
+      of_blocks_.push_back(of_blocks_.empty() ? take() : allocate(false));
     return of_blocks_[i / kMaxThreads] + i % kMaxThreads * kStackBytes;
   }
 
  private:
   static constexpr size_t kBytes = kStackBytes * kMaxThreads;
+
+  static char* take() {
+    const std::lock_guard lock(mutex);
+    if (!unused.empty()) {
+      char* const stacks = unused.back();
+      unused.pop_back();
+      return stacks;
+    }
+    return allocate(true);
+  }
+
+  static char* allocate(bool in_large_pages) {
+    void* const stacks =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
+    if (in_large_pages) madvise(stacks, kBytes, MADV_HUGEPAGE);
+    return static_cast<char*>(stacks);
+  }
+
+  static inline std::mutex mutex;
+  static inline std::vector<char*> unused;  // of host threads that have ended
   std::vector<char*> of_blocks_;
 };
 thread_local Stacks stacks;
