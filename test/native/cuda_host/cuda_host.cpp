@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -38,7 +39,9 @@ std::atomic<size_t> threads_that_skip{0};
 
 // ---- fibers
 
-constexpr size_t kStackBytes = 256 << 10;
+constexpr unsigned kMaxThreads = 1024;  // of a block
+// Not a power of two, so that the tops of the stacks share no set of the cache.
+constexpr size_t kStackBytes = (32 << 10) + 512;
 
 // A wait that never ends. With CAPSTAN_HOST_HANGS the emulation hangs as a device does, so that tests of scripts can
 // meet it.
@@ -76,27 +79,56 @@ struct Warp {
   const char* where = nullptr;
 };
 
-// Host threads reuse their stacks. A block has at most 1,024 threads.
-struct Stacks {
-  std::vector<char*> all;
+// The stacks of fibers. Host threads reuse them. Those of a block lie side by side in large pages, because it visits
+// all of them in turn: with pages of their own, most of the time would go into the translation of addresses. Blocks
+// that wait for the preceding kernel take few pages, because many of them can wait.
+class Stacks {
+ public:
   ~Stacks() {
-    for (char* stack : all) {
+    for (size_t i = 0; i < of_blocks_.size(); ++i) {
 #if CAPSTAN_ASAN
       // The addresses may be reused, and frames that never returned have left poisoned guards.
-      ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);
+      ASAN_UNPOISON_MEMORY_REGION(of_blocks_[i], kBytes);
 #endif
-      munmap(stack, kStackBytes);
+      if (i > 0) {
+        munmap(of_blocks_[i], kBytes);
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      unused.push_back(of_blocks_[i]);
     }
   }
+
   char* get(size_t i) {
-    while (all.size() <= i) {
-      void* memory =
-          mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
-      all.push_back(static_cast<char*>(memory));
-    }
-    return all[i];
+    while (of_blocks_.size() <= i / kMaxThreads)
+      of_blocks_.push_back(of_blocks_.empty() ? take() : allocate(false));
+    return of_blocks_[i / kMaxThreads] + i % kMaxThreads * kStackBytes;
   }
+
+ private:
+  static constexpr size_t kBytes = kStackBytes * kMaxThreads;
+
+  static char* take() {
+    const std::lock_guard lock(mutex);
+    if (!unused.empty()) {
+      char* const stacks = unused.back();
+      unused.pop_back();
+      return stacks;
+    }
+    return allocate(true);
+  }
+
+  static char* allocate(bool in_large_pages) {
+    void* const stacks =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
+    if (in_large_pages) madvise(stacks, kBytes, MADV_HUGEPAGE);
+    return static_cast<char*>(stacks);
+  }
+
+  static inline std::mutex mutex;
+  static inline std::vector<char*> unused;  // of host threads that have ended
+  std::vector<char*> of_blocks_;
 };
 thread_local Stacks stacks;
 thread_local size_t num_stacks_used = 0;  // by blocks that wait for the preceding kernel
@@ -152,6 +184,7 @@ struct Block {
   std::vector<Warp> warps;
   unsigned num_at_barrier = 0, num_alive = 0;
   unsigned running = 0;
+  unsigned warp = 0, first_lane = 0, num_lanes_seen = 32;  // of the current round
   std::exception_ptr error;
   uint64_t random;
   std::shared_ptr<Async> async;
@@ -165,7 +198,7 @@ struct Block {
 
   Block(const std::function<void()>& kernel_, dim3 block, uint64_t random_) : kernel(kernel_), random(random_) {
     const unsigned size = block.x * block.y * block.z;
-    if (size == 0 || size > 1024 || size % 32 != 0)
+    if (size == 0 || size > kMaxThreads || size % 32 != 0)
       throw std::runtime_error("cuda_host: expected a block of 32 to 1,024 threads, in multiples of 32");
     fibers.resize(size);
     warps.resize(size / 32);
@@ -196,6 +229,7 @@ struct Block {
   void start(Fiber& fiber, unsigned i) {
     fiber.stack = stacks.get(num_stacks_used + i);
 #if defined(__x86_64__)
+    // Stacks that begin at the same offset of a page would share a few sets of the cache.
     auto* top = reinterpret_cast<void**>(fiber.stack + kStackBytes);
     *--top = nullptr;  // keeps the stack aligned as after a call
     *--top = reinterpret_cast<void*>(&Block::entry);
@@ -211,10 +245,7 @@ struct Block {
 #endif
   }
 
-  void resume(unsigned i) {
-    Fiber& fiber = fibers[i];
-    running = i;
-    place.thread = fiber.thread;
+  void resume(Fiber& fiber) {
 #if CAPSTAN_ASAN
     __sanitizer_start_switch_fiber(&main_fake_stack, fiber.stack, kStackBytes);
 #endif
@@ -228,13 +259,29 @@ struct Block {
 #endif
   }
 
+  // Returns the next lane of the warp that can run in this round, or null at the end of the round.
+  Fiber* next_lane() {
+    while (num_lanes_seen < 32) {
+      const unsigned i = warp * 32 + (first_lane + num_lanes_seen++) % 32;
+      Fiber& fiber = fibers[i];
+      if (fiber.state == State::kWaiting && (*fiber.is_over)()) fiber.state = State::kReady;
+      if (fiber.state != State::kReady) continue;
+      running = i;
+      place.thread = fiber.thread;
+      return &fiber;
+    }
+    return nullptr;
+  }
+
   void leave(Fiber& fiber) {
 #if CAPSTAN_ASAN
     __sanitizer_start_switch_fiber(fiber.state == State::kDone ? nullptr : &fiber.fake_stack, main_stack_bottom,
                                    main_stack_size);
 #endif
 #if defined(__x86_64__)
-    capstan_fiber_switch(&fiber.stack_pointer, main_stack_pointer);
+    // Going to the next lane directly saves half of the switches. AddressSanitizer would need both stacks.
+    const Fiber* const next = error || CAPSTAN_ASAN ? nullptr : next_lane();
+    capstan_fiber_switch(&fiber.stack_pointer, next != nullptr ? next->stack_pointer : main_stack_pointer);
 #else
     swapcontext(&fiber.context, &main_context);
 #endif
@@ -286,13 +333,12 @@ struct Block {
           has_skipped = true;
           continue;
         }
-        const unsigned first = draw(32);
-        for (unsigned lane = 0; lane < 32; ++lane) {
-          const unsigned i = w * 32 + (first + lane) % 32;
-          if (fibers[i].state == State::kWaiting && (*fibers[i].is_over)()) fibers[i].state = State::kReady;
-          if (fibers[i].state != State::kReady) continue;
+        warp = w;
+        first_lane = draw(32);
+        num_lanes_seen = 0;
+        while (Fiber* const fiber = next_lane()) {
           has_run = true;
-          resume(i);
+          resume(*fiber);
           if (error) std::rethrow_exception(error);
         }
       }
@@ -312,6 +358,10 @@ void Block::entry() {
   } catch (...) {
     block.error = std::current_exception();
   }
+  // The stacks start as zeros, and the next one lies below.
+  uint64_t lowest;
+  std::memcpy(&lowest, fiber.stack, sizeof lowest);
+  if (lowest != 0) std::abort();
   if (is_pdl_kernel && !fiber.has_waited && !block.error)
     block.error = std::make_exception_ptr(
         std::runtime_error("cuda_host: a thread of a PDL kernel ended without griddepcontrol_wait"));

@@ -5,7 +5,7 @@
 #
 #     test/native/gpu/mutations.sh [--sample | NAME…]      default: all
 #
-# `--sample` applies the first mutation of each pair of a changed file and a filter, so that each kernel has at least one.
+# `--sample` applies the first mutation of each changed file, without those on PTX.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 ROOT=$PWD
@@ -227,7 +227,7 @@ try_by_ptx() { # source tree, file to compile to PTX, filter; returns 2 when nvc
   (CAPSTAN_TEST_PTX=$1/ptx timeout 300 "$PLAIN/gpu_ops" --first-failure "$3") > "$1/log" 2>&1
 }
 PTX=$PLAIN/ptx
-command -v nvcc > /dev/null && { make -C test/native -j"$(nproc)" -s ptx_files || exit 1; }
+[ "${1:-}" = --sample ] || ! command -v nvcc > /dev/null || { make -C test/native -j"$(nproc)" -s ptx_files || exit 1; }
 
 try_mutation() { # index; prints the result and fails unless the tests detect the mutation
   local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest object changed
@@ -275,13 +275,13 @@ try_mutation() { # index; prints the result and fails unless the tests detect th
 
 declare -A sampled=()
 is_wanted() { # index; further arguments: those of this script
-  local mutation=${MUTATIONS[$1]} name rest pair
+  local mutation=${MUTATIONS[$1]} name rest file
   shift
   name=${mutation%%|*} rest=${mutation#*|}
+  file=${rest%%|*}
   if [ "${1:-}" = --sample ]; then
-    pair="${rest%%|*} ${rest##*|}"
-    [ -z "${sampled[$pair]:-}" ] || return 1
-    sampled[$pair]=$name
+    [[ $rest != *' by PTX:'* && -z "${sampled[$file]:-}" ]] || return 1
+    sampled[$file]=$name
     return 0
   fi
   [ $# = 0 ] || [[ " $* " = *" $name "* ]]
