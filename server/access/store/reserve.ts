@@ -8,11 +8,11 @@ const RESERVE_BYTES = 4 * 2 ** 20;
  * Reserves free pages in the SQLite file and its log, so that deployments can still be updated and stopped on a full
  * disk. PostgreSQL manages its own disk.
  */
-export async function reserveRoom(db: Parameters<typeof isPostgres>[0]): Promise<void> {
-  if (isPostgres(db)) return;
+export async function reserveRoom(db: Parameters<typeof isPostgres>[0], bytes = RESERVE_BYTES): Promise<void> {
+  if (isPostgres(db) || bytes === 0) return;
   try {
     await sql`create table if not exists disk_reserve (bytes blob)`.execute(db);
-    await sql`insert into disk_reserve values (randomblob(${RESERVE_BYTES}))`.execute(db);
+    await sql`insert into disk_reserve values (randomblob(${bytes}))`.execute(db);
     await sql`pragma wal_checkpoint(passive)`.execute(db);
     await sql`drop table disk_reserve`.execute(db);
   } catch {

@@ -12,6 +12,8 @@ export interface ServiceStoreOptions {
   version?: string;
   /** Default: none, for commands that run no replicas. */
   machine?: Machine;
+  /** What a service reserves of the disk. See `reserveRoom`. Tests pass 0, because most of them take less time. */
+  reserveBytes?: number;
   /** Id of this service, as the holder of the control lease. Without it no replica counts as another machine's. */
   node?: string;
   /** `LOOP_OFFSET_MS` of the process. Without it the control loop follows the time of day. */

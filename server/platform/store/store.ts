@@ -45,7 +45,7 @@ export async function openServiceStore(
     options: { ...options, machine: { ...(options.machine ?? NO_MACHINE) } },
     box: new SecretBox(options.secretKey),
   };
-  if (options.machine !== undefined) await reserveRoom(db);
+  if (options.machine !== undefined) await reserveRoom(db, options.reserveBytes);
   if (options.version !== undefined) await seedImages(db, options.version, now());
   return {
     ...createStore(db, now),

@@ -64,7 +64,10 @@ export function overBackends(suite: (make: Backend['make']) => void): void {
   for (const { name, isHere, make, dispose } of BACKENDS) {
     (isHere ? describe : describe.skip)(`over ${name}`, () => {
       suite(make);
-      afterAll(dispose);
+      afterAll(async () => {
+        await dispose();
+        removeFolders();
+      });
     });
   }
 }

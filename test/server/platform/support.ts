@@ -214,7 +214,7 @@ export interface Harness {
 }
 
 export const ANN = { email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' };
-const STORE_OPTIONS = { secretKey: SECRET_KEY, version: '1.0.0' };
+export const STORE_OPTIONS = { secretKey: SECRET_KEY, version: '1.0.0', reserveBytes: 0 };
 
 const annIds = new Map<DatabaseLocation['kind'], string>();
 

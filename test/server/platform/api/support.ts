@@ -13,7 +13,7 @@ import { openServiceStore, type ServiceStore } from '../../../../server/platform
 import { type Resolve, resolveByDns } from '../../../../server/platform/outbound/endpoint';
 import { WebhookSender } from '../../../../server/platform/webhooks/webhook-sender';
 import { fakeClock, makeFolder, removeFolders } from '../../access/support';
-import { machine } from '../support';
+import { machine, STORE_OPTIONS } from '../support';
 
 /** Hashes with the lowest cost: these tests need hashes, not their strength. */
 const argon2 = jest.requireActual<typeof Argon2>('@node-rs/argon2');
@@ -89,7 +89,7 @@ export class Service {
     const store =
       opened ??
       (await openServiceStore(
-        { location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) },
+        { location, ...STORE_OPTIONS, secretKey: randomBytes(32), machine: machine({ dataRoots: [dataRoot] }) },
         clock.now,
       ));
     const access = await Access.open({ store, now: clock.now });

@@ -3,14 +3,11 @@ import { CanaryWatcher } from '../../../../server/platform/canary/canary-watcher
 import { chooseVariant } from '../../../../server/platform/gateway/canary-share';
 import type { GatewayRecord } from '../../../../server/platform/gateway/gateway';
 import type { Target } from '../../../../server/platform/gateway/targets';
-import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
+import { overBackends, makeFolder } from '../../access/support';
 import { random } from '../control/random';
 import { type Harness, openHarness, withAnn } from '../support';
 
-afterAll(() => removeFolders());
-
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let h: Harness;
   let watcher: CanaryWatcher;
   let id: string;
@@ -27,7 +24,6 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
 
   beforeEach(async () => {
-    if (!isHere) return;
     h = await openHarness(await make(withAnn), makeFolder());
     watcher = openWatcher();
     ({ next } = random(7));
@@ -37,10 +33,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await h.store.getDeployment(h.actor, id)).toMatchObject({ state: 'running', ready_replicas: 2 });
   });
   afterEach(async () => {
-    if (!isHere) return;
     await watcher.close();
     await h.close();
-    await dispose();
   });
 
   const target = (): Target => h.targets.find(slug) as Target;
@@ -82,7 +76,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     return served?.variant;
   };
 
-  on('one replica of the new version gets its share, and the old version serves the rest', async () => {
+  test('one replica of the new version gets its share, and the old version serves the rest', async () => {
     await begin();
     expect(await h.store.getDeployment(h.actor, id)).toMatchObject({
       state: 'updating',
@@ -107,7 +101,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await canary()).state).toBe('running');
   });
 
-  on('a canary whose failures another deployment hides from the clients is rolled back, too', async () => {
+  test('a canary whose failures another deployment hides from the clients is rolled back, too', async () => {
     await begin({ percent: 30 });
     for (let i = 0; i < 400 && target().canary !== undefined; i++)
       await send({ stable: 0, canary: 0.5 }, { fallback: 'other' });
@@ -128,7 +122,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     return watcher.settled();
   };
 
-  on('mistakes of clients count neither as errors nor as successes', async () => {
+  test('mistakes of clients count neither as errors nor as successes', async () => {
     await begin({ percent: 30 });
     for (let i = 0; i < 200; i++) {
       await record('canary', { status: [400, 404, 429, 501][i % 4], firstByteMs: 1, replicaMs: 1 });
@@ -147,7 +141,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('a roll-back that cannot be saved is tried again without a request', async () => {
+  test('a roll-back that cannot be saved is tried again without a request', async () => {
     await begin({ percent: 30 });
     const saving = jest.spyOn(h.store, 'failCanary').mockRejectedValueOnce(new Error('the disk is full'));
     for (let i = 0; i < 10; i++) await record('canary', { status: 500 });
@@ -159,7 +153,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     saving.mockRestore();
   });
 
-  on('a roll-back that was not saved before a restart follows from the saved score', async () => {
+  test('a roll-back that was not saved before a restart follows from the saved score', async () => {
     await begin({ percent: 30 });
     const saving = jest.spyOn(h.store, 'failCanary').mockRejectedValueOnce(new Error('the disk is full'));
     for (let i = 0; i < 10; i++) await record('canary', { status: 500 });
@@ -171,7 +165,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await canary()).state).toBe('rolled_back');
   });
 
-  on('a canary that fails 20 % of its requests is back within 50 of them', async () => {
+  test('a canary that fails 20 % of its requests is back within 50 of them', async () => {
     await begin({ percent: 30 });
     let numCanary = 0;
     for (let i = 0; i < 500 && target().canary !== undefined; i++)
@@ -196,7 +190,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await canary()).toMatchObject({ version: 3, state: 'running', canary: { requests: 0 } });
   });
 
-  on('a healthy canary stays, and a user promotes it', async () => {
+  test('a healthy canary stays, and a user promotes it', async () => {
     await begin({ percent: 50 });
     for (let i = 0; i < 400; i++) await send({ stable: 0.01, canary: 0.01 });
     expect((await canary()).state).toBe('running');
@@ -218,7 +212,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(h.store.decideCanary(h.actor, id, 'promoting')).rejects.toThrow('the canary is promoted');
   });
 
-  on('a promoted canary replaces the old version only when all its replicas are ready', async () => {
+  test('a promoted canary replaces the old version only when all its replicas are ready', async () => {
     await begin();
     h.driver.answers = () => false;
     await settleAfter(h.store.decideCanary(h.actor, id, 'promoting'));
@@ -230,7 +224,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await h.store.getDeployment(h.actor, id)).active_version).toBe(2);
   });
 
-  on('chooses by header and by key', async () => {
+  test('chooses by header and by key', async () => {
     const { key } = await h.store.createKey({
       owner: { type: 'user', name: 'ann@example.com' },
       name: 'canary',
@@ -251,7 +245,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(h.store.editCanary(h.actor, id, { percent: 1, keys: ['key_x'] })).rejects.toThrow('keys: ');
   });
 
-  on('a user rolls back, another activation cancels, a stop cancels, and a canary that crashes is back', async () => {
+  test('a user rolls back, another activation cancels, a stop cancels, and a canary that crashes is back', async () => {
     await begin();
     await settleAfter(h.store.decideCanary(h.actor, id, 'rolling_back'));
     expect(await canary()).toMatchObject({ state: 'rolled_back', reason: 'a user rolled it back' });
@@ -282,7 +276,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await h.store.getDeployment(h.actor, id)).active_version).toBe(1);
   });
 
-  on('statistics and the roll-back survive a restart of the service', async () => {
+  test('statistics and the roll-back survive a restart of the service', async () => {
     await begin({ percent: 50 });
     for (let i = 0; i < 40; i++) await send({ stable: 0, canary: 0 });
     await watcher.save();

@@ -66,6 +66,7 @@ export async function startService(): Promise<TestService> {
     location: { kind: 'file', file: `${root}/capstan.db` },
     secretKey: loadSecretKey(root),
     version: '1.2.3',
+    reserveBytes: 0,
     machine: { ...MACHINE, dataRoots: [dataRoot, ...MACHINE.dataRoots] },
   });
   const access = await Access.open({ store, log });

@@ -3,25 +3,20 @@ import path from 'node:path';
 import { DriverError, type ReplicaSpec } from '../../../../server/platform/driver/driver';
 import type { Target } from '../../../../server/platform/gateway/targets';
 import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/records';
-import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
+import { overBackends, makeFolder } from '../../access/support';
 import { GPU, type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 
-afterAll(() => removeFolders());
-
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let h: Harness;
 
   const open = async (...args: Parameters<typeof openHarness> extends [unknown, unknown, ...infer R] ? R : never) => {
     h = await openHarness(await make(withAnn), makeFolder(), ...args);
   };
   afterEach(async () => {
-    if (!isHere) return;
     await h.close();
-    await dispose();
   });
 
   const get = (id: string) => h.store.getDeployment(h.actor, id);
@@ -48,7 +43,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     return made;
   };
 
-  on('starts and routes to the built-in runtime with the embedded model when only a name is given', async () => {
+  test('starts and routes to the built-in runtime with the embedded model when only a name is given', async () => {
     await open();
     h.driver.answers = () => false;
     const made = await h.store.createDeployment(h.actor, { name: 'chat' });
@@ -105,7 +100,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
   });
 
-  on('fails a start after its deadline with the reason and the last log lines', async () => {
+  test('fails a start after its deadline with the reason and the last log lines', async () => {
     await open();
     h.driver.answers = () => false;
     const { id, slug } = await create({ start_deadline_s: 60, start_command: 'python3 serve.py' });
@@ -136,7 +131,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: 'start_timeout' } });
   });
 
-  on('reports a failing health check while starting, and a crash instead when the replica exits', async () => {
+  test('reports a failing health check while starting, and a crash instead when the replica exits', async () => {
     await open();
     h.driver.answers = () => false;
     const { id } = await create({ start_deadline_s: 60, start_command: 'python3 serve.py' });
@@ -157,7 +152,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: failing.reason } });
   });
 
-  on('a flag that the runtime refuses fails a version at once, one of a start script does not', async () => {
+  test('a flag that the runtime refuses fails a version at once, one of a start script does not', async () => {
     await open();
     h.driver.answers = () => false;
     const builtin = await create();
@@ -173,7 +168,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await version(script.id, 1)).toMatchObject({ state: 'backoff' });
   });
 
-  on('a flag that is refused after the version was ready is tried again', async () => {
+  test('a flag that is refused after the version was ready is tried again', async () => {
     await open();
     const { id } = await create();
     h.driver.exit(running()[0].id, 2, { refusedFlag: true });
@@ -181,7 +176,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await version(id, 1)).toMatchObject({ state: 'backoff' });
   });
 
-  on('restarts a crashing replica with exponential backoff until the limit', async () => {
+  test('restarts a crashing replica with exponential backoff until the limit', async () => {
     await open();
     h.driver.answers = () => false;
     const { id } = await create();
@@ -215,7 +210,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(id, 1)).replicas).toEqual([]);
   });
 
-  on.each(['out_of_memory', 'gpu_out_of_memory', 'disk_full'] as const)(
+  test.each(['out_of_memory', 'gpu_out_of_memory', 'disk_full'] as const)(
     'reports an exit because of %s with that code',
     async (code) => {
       await open(undefined, {
@@ -229,7 +224,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     },
   );
 
-  on('retries while the disk is full if the version ran before, and fails a new version', async () => {
+  test('retries while the disk is full if the version ran before, and fails a new version', async () => {
     await open(undefined, {
       ...DEFAULT_CONTROL_POLICY,
       crash: { firstDelayMs: SECOND, longestDelayMs: SECOND, healthyMs: MINUTE, maxExits: 2 },
@@ -252,7 +247,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'running', reason: null });
   });
 
-  on('refuses to start a script when replicas are no longer isolated', async () => {
+  test('refuses to start a script when replicas are no longer isolated', async () => {
     const script = { start_command: 'python3 serve.py' };
     await open();
     const { id } = await create(script);
@@ -273,7 +268,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('fails a version that the driver cannot start, with its reason', async () => {
+  test('fails a version that the driver cannot start, with its reason', async () => {
     await open();
     h.driver.beforeEnsure = () => Promise.reject(new DriverError('image_missing', 'there is no runtime'));
     const { id } = await create();
@@ -285,7 +280,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('roll-out', () => {
-    on('starts the new version beside the old one, which serves until then and drains afterwards', async () => {
+    test('starts the new version beside the old one, which serves until then and drains afterwards', async () => {
       await open();
       const { id, slug } = await start();
       const [old] = running();
@@ -309,7 +304,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(running().map((spec) => spec.id)).toEqual([fresh.id]);
     });
 
-    on('a replica knows the largest limit of the versions that share the prefix cache on the disk', async () => {
+    test('a replica knows the largest limit of the versions that share the prefix cache on the disk', async () => {
       await open();
       const { id } = await start({ runtime: { prefix_cache_disk_mb: 640 } });
       h.driver.answers = () => false;
@@ -320,7 +315,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       ]);
     });
 
-    on('drains for at most the grace period', async () => {
+    test('drains for at most the grace period', async () => {
       await open();
       const { id } = await start({ grace_s: 5 });
       const [old] = running();
@@ -333,7 +328,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await version(id, 1)).toMatchObject({ state: 'stopped' });
     });
 
-    on('keeps the old version serving when the new one fails, until the failure is dismissed', async () => {
+    test('keeps the old version serving when the new one fails, until the failure is dismissed', async () => {
       await open();
       const { id, slug } = await start();
       const [old] = running();
@@ -353,7 +348,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await version(id, 2)).toMatchObject({ state: 'error' });
     });
 
-    on('replaces the old version when there is no capacity for both', async () => {
+    test('replaces the old version when there is no capacity for both', async () => {
       await open(machine({ gpus: 1 }));
       const { id, slug } = await start({ compute: { gpu_count: 1 } });
       const [old] = running();
@@ -380,7 +375,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(id)).toMatchObject({ state: 'running', active_version: 2 });
     });
 
-    on('starts the old version again when its replacement fails', async () => {
+    test('starts the old version again when its replacement fails', async () => {
       await open(machine({ gpus: 1 }));
       const { id } = await start({ compute: { gpu_count: 1 } });
       h.driver.answers = ({ env }) => !('BROKEN' in env);
@@ -391,7 +386,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(running()[0].env).toEqual({});
     });
 
-    on('waits for capacity with the strategy surge, and fails at the queue deadline', async () => {
+    test('waits for capacity with the strategy surge, and fails at the queue deadline', async () => {
       await open(machine({ gpus: 1 }));
       const { id } = await start({ compute: { gpu_count: 1 }, strategy: 'surge' });
       await settleAfter(id, h.store.createVersion(h.actor, id, {}));
@@ -405,7 +400,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(id)).toMatchObject({ state: 'update_failed' });
     });
 
-    on('activates an earlier version and never reuses version numbers', async () => {
+    test('activates an earlier version and never reuses version numbers', async () => {
       await open();
       const { id } = await start();
       await settleAfter(id, h.store.createVersion(h.actor, id, { env: { A: '2' } }));
@@ -422,7 +417,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('stopping and starting', () => {
-    on('stays stopped until it is started, whatever requests arrive', async () => {
+    test('stays stopped until it is started, whatever requests arrive', async () => {
       await open();
       const { id, slug } = await start();
       await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
@@ -438,7 +433,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(h.store.applyIntent(h.actor, id, 'start')).rejects.toMatchObject({ code: 'wrong_state' });
     });
 
-    on('restarts the same version', async () => {
+    test('restarts the same version', async () => {
       await open();
       const { id } = await start();
       const [old] = running();
@@ -447,7 +442,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(running().map((spec) => spec.id)).not.toContain(old.id);
     });
 
-    on('cancels the roll-out when stopped', async () => {
+    test('cancels the roll-out when stopped', async () => {
       await open();
       const { id } = await start();
       h.driver.answers = () => false;
@@ -465,14 +460,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('scale', () => {
-    on('never scales to zero by itself with idle_timeout_s null and a minimum of 0', async () => {
+    test('never scales to zero by itself with idle_timeout_s null and a minimum of 0', async () => {
       await open();
       const { id } = await start({ min_replicas: 0, idle_timeout_s: null });
       await h.advance(24 * 60 * MINUTE);
       expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
     });
 
-    on('scales to zero after the idle timeout and wakes on the first request', async () => {
+    test('scales to zero after the idle timeout and wakes on the first request', async () => {
       await open();
       const { id, slug } = await start({ idle_timeout_s: 60 });
       const [replica] = running();
@@ -497,7 +492,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(target(slug)).toMatchObject({ state: 'running', replicas: [{}] });
     });
 
-    on('scales to zero on command, and after the default idle timeout with min_replicas 0', async () => {
+    test('scales to zero on command, and after the default idle timeout with min_replicas 0', async () => {
       await open();
       const { id } = await start({ min_replicas: 0 });
       await settleAfter(id, h.store.applyIntent(h.actor, id, 'scaleToZero'));
@@ -509,7 +504,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(id)).toMatchObject({ state: 'scaled_to_zero' });
     });
 
-    on('is degraded after an exit until the replica restarts on the same GPU', async () => {
+    test('is degraded after an exit until the replica restarts on the same GPU', async () => {
       await open(machine({ gpus: 2 }));
       const { id, slug } = await start({ min_replicas: 2, max_replicas: 2, compute: { gpu_count: 1 } });
       const [first, second] = running();
@@ -524,7 +519,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect([again.gpuUuids, again.ordinal]).toEqual([first.gpuUuids, first.ordinal]);
     });
 
-    on('does not route to an unready replica, and restarts it after the deadline', async () => {
+    test('does not route to an unready replica, and restarts it after the deadline', async () => {
       await open();
       const { id, slug } = await start();
       const [replica] = running();
@@ -541,7 +536,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(running().map((spec) => spec.id)).not.toContain(replica.id);
     });
 
-    on('follows the number of open requests within its bounds and the capacity', async () => {
+    test('follows the number of open requests within its bounds and the capacity', async () => {
       await open(machine({ gpus: 3 }));
       const { id } = await start({ min_replicas: 1, max_replicas: 5, compute: { gpu_count: 1 } });
       const [first] = running();
@@ -562,7 +557,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
     });
 
-    on('applies changed bounds to running replicas', async () => {
+    test('applies changed bounds to running replicas', async () => {
       await open();
       const { id, rev } = await start();
       await settleAfter(id, h.store.editDeployment(h.actor, id, { min_replicas: 3 }, rev));
@@ -580,7 +575,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('capacity', () => {
-    on('starts a waiting deployment when a GPU becomes free', async () => {
+    test('starts a waiting deployment when a GPU becomes free', async () => {
       await open(machine({ gpus: 1 }));
       const { id: first } = await start({ compute: { gpu_count: 1 } });
       const { id: second } = await create({ name: 'other', compute: { gpu_count: 1 } });
@@ -598,7 +593,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       });
     });
 
-    on('starts a waiting deployment when the quota is raised', async () => {
+    test('starts a waiting deployment when the quota is raised', async () => {
       await open(machine({ gpus: 2 }));
       const root = { ...h.actor, isAdmin: true };
       await h.store.editQuota(root, h.actor.userId, { quota_gpu: 1 });
@@ -615,7 +610,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(second)).toMatchObject({ state: 'running' });
     });
 
-    on.each([
+    test.each([
       ['quota_cpu_millis', 1_500, "needs 1 CPU core, 0.5 CPU cores left of the owner's quota of 1.5 CPU cores"],
       [
         'quota_memory_mb',
@@ -647,7 +642,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       },
     );
 
-    on('runs one rank on each leased GPU', async () => {
+    test('runs one rank on each leased GPU', async () => {
       await open(machine({ gpus: 4 }));
       await start({ compute: { gpu_count: 2 } });
       expect(running()[0]).toMatchObject({
@@ -669,7 +664,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await createWith(0, 2);
     });
 
-    on('passes the task of the model to its replicas', async () => {
+    test('passes the task of the model to its replicas', async () => {
       await open();
       await start({ runtime: { task: 'embed', served_name: 'minilm' } });
       expect(running()[0].runtimeArgs).toEqual([
@@ -683,7 +678,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       ]);
     });
 
-    on('refuses what does not fit on this machine', async () => {
+    test('refuses what does not fit on this machine', async () => {
       await open(machine({ gpus: 1 }));
       const createWith = (compute: object) => h.store.createDeployment(h.actor, { name: 'x', compute });
       await expect(createWith({ gpu_count: 2 })).rejects.toMatchObject({
@@ -700,7 +695,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('deleting', () => {
-    on('stops everything and frees the name but never the slug', async () => {
+    test('stops everything and frees the name but never the slug', async () => {
       await open();
       const { id, slug } = await start();
       h.driver.answers = () => false;
@@ -717,7 +712,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(again.slug).not.toBe(slug);
     });
 
-    on('waits until the replicas have stopped', async () => {
+    test('waits until the replicas have stopped', async () => {
       await open();
       const { id } = await start();
       h.controller.onOpenRequests(id, running()[0].id, 1);
@@ -730,7 +725,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('after kill -9', () => {
-    on('adopts running replicas unchanged', async () => {
+    test('adopts running replicas unchanged', async () => {
       await open();
       const { id, slug } = await start({ min_replicas: 2 });
       const before = await version(id, 1);
@@ -744,7 +739,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(id)).toMatchObject({ state: 'degraded' });
     });
 
-    on('starts a pending replica exactly once', async () => {
+    test('starts a pending replica exactly once', async () => {
       await open();
       // The row is saved, and whether the process exists is unknown.
       let release = () => {};
@@ -760,7 +755,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(h.world.started).toHaveLength(1);
     });
 
-    on('restarts replicas that are gone at once, without counting a crash', async () => {
+    test('restarts replicas that are gone at once, without counting a crash', async () => {
       await open();
       const { id } = await start();
       const [lost] = running();
@@ -772,7 +767,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect((await version(id, 1)).replicas).toMatchObject([{ restarts: 0 }]);
     });
 
-    on('completes pending stops and deletions', async () => {
+    test('completes pending stops and deletions', async () => {
       await open();
       const { id: first } = await start();
       const { id: second } = await start({ name: 'other' });
@@ -786,74 +781,71 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('data', () => {
-    on(
-      'copies the home when a version is created, mounts inputs in place, and refuses folders outside the roots',
-      async () => {
-        const root = makeFolder();
-        for (const name of ['home', 'weights']) fs.mkdirSync(path.join(root, name));
-        fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'one');
-        await open(machine({ dataRoots: [root] }));
-        const admin = { ...h.actor, isAdmin: true };
+    test('copies the home when a version is created, mounts inputs in place, and refuses folders outside the roots', async () => {
+      const root = makeFolder();
+      for (const name of ['home', 'weights']) fs.mkdirSync(path.join(root, name));
+      fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'one');
+      await open(machine({ dataRoots: [root] }));
+      const admin = { ...h.actor, isAdmin: true };
+      await expect(
+        h.store.createDataSource(h.actor, { name: 'w', type: 'workspace', path: root }),
+      ).rejects.toMatchObject({ code: 'forbidden' });
+      for (const outside of ['/etc', path.join(root, '..'), path.join(root, 'nothing')])
         await expect(
-          h.store.createDataSource(h.actor, { name: 'w', type: 'workspace', path: root }),
-        ).rejects.toMatchObject({ code: 'forbidden' });
-        for (const outside of ['/etc', path.join(root, '..'), path.join(root, 'nothing')])
-          await expect(
-            h.store.createDataSource(admin, { name: 'w', type: 'workspace', path: outside }),
-          ).rejects.toMatchObject({ code: 'invalid_argument' });
-        fs.symlinkSync('/etc', path.join(root, 'out'));
-        await expect(
-          h.store.createDataSource(admin, { name: 'w', type: 'workspace', path: path.join(root, 'out') }),
+          h.store.createDataSource(admin, { name: 'w', type: 'workspace', path: outside }),
         ).rejects.toMatchObject({ code: 'invalid_argument' });
-        const home = await h.store.createDataSource(admin, {
-          name: 'work',
-          type: 'workspace',
-          path: path.join(root, 'home'),
-        });
-        const weights = await h.store.createDataSource(admin, {
-          name: 'weights',
-          type: 'model',
-          path: path.join(root, 'weights'),
-        });
-        const { id } = await create({
-          bindings: [
-            { mount: 'home', source_id: home.id },
-            { mount: 'input0', source_id: weights.id },
-          ],
-          runtime: { model: '/platform/input/input0' },
-        });
-        const [first] = running();
-        expect(first.inputs).toEqual([{ mount: 'input0', path: path.join(root, 'weights') }]);
-        expect(first.home).toMatchObject({ mode: 'copy' });
-        // The name of the deployment is that of its model. The folder's name still works.
-        expect(first.runtimeArgs).toEqual([
-          '/platform/input/input0',
-          '--device',
-          'cpu',
-          '--served-model-name=chat',
-          '--served-model-name=input0',
-        ]);
-        expect(fs.readFileSync(path.join(first.home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
-        fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'two');
-        await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
-        expect(fs.readFileSync(path.join(running()[0].home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
-        expect((await version(id, 1)).spec.bindings).toEqual([
-          { mount: 'home', source_id: home.id, source_name: 'work', source_digest: null, mode: 'copy' },
-          { mount: 'input0', source_id: weights.id, source_name: 'weights', source_digest: null, mode: 'ro' },
-        ]);
-        await expect(h.store.deleteDataSource(admin, home.id)).rejects.toMatchObject({ code: 'conflict' });
-        fs.rmdirSync(path.join(root, 'weights'));
-        await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
-        expect(await get(id)).toMatchObject({
-          state: 'failed',
-          reason: { code: 'data_binding_missing', message: expect.stringContaining('input0') },
-        });
-      },
-    );
+      fs.symlinkSync('/etc', path.join(root, 'out'));
+      await expect(
+        h.store.createDataSource(admin, { name: 'w', type: 'workspace', path: path.join(root, 'out') }),
+      ).rejects.toMatchObject({ code: 'invalid_argument' });
+      const home = await h.store.createDataSource(admin, {
+        name: 'work',
+        type: 'workspace',
+        path: path.join(root, 'home'),
+      });
+      const weights = await h.store.createDataSource(admin, {
+        name: 'weights',
+        type: 'model',
+        path: path.join(root, 'weights'),
+      });
+      const { id } = await create({
+        bindings: [
+          { mount: 'home', source_id: home.id },
+          { mount: 'input0', source_id: weights.id },
+        ],
+        runtime: { model: '/platform/input/input0' },
+      });
+      const [first] = running();
+      expect(first.inputs).toEqual([{ mount: 'input0', path: path.join(root, 'weights') }]);
+      expect(first.home).toMatchObject({ mode: 'copy' });
+      // The name of the deployment is that of its model. The folder's name still works.
+      expect(first.runtimeArgs).toEqual([
+        '/platform/input/input0',
+        '--device',
+        'cpu',
+        '--served-model-name=chat',
+        '--served-model-name=input0',
+      ]);
+      expect(fs.readFileSync(path.join(first.home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
+      fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'two');
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
+      expect(fs.readFileSync(path.join(running()[0].home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
+      expect((await version(id, 1)).spec.bindings).toEqual([
+        { mount: 'home', source_id: home.id, source_name: 'work', source_digest: null, mode: 'copy' },
+        { mount: 'input0', source_id: weights.id, source_name: 'weights', source_digest: null, mode: 'ro' },
+      ]);
+      await expect(h.store.deleteDataSource(admin, home.id)).rejects.toMatchObject({ code: 'conflict' });
+      fs.rmdirSync(path.join(root, 'weights'));
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
+      expect(await get(id)).toMatchObject({
+        state: 'failed',
+        reason: { code: 'data_binding_missing', message: expect.stringContaining('input0') },
+      });
+    });
   });
 
   describe('training containers', () => {
-    on('run until they exit, are routed to, and can be deployed', async () => {
+    test('run until they exit, are routed to, and can be deployed', async () => {
       await open(machine({ gpus: 1 }));
       const made = await h.store.createContainer(h.actor, {
         name: 'train',
@@ -910,7 +902,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await h.store.removeContainer(h.actor, made.id);
     });
 
-    on('report why they failed, and stop on command', async () => {
+    test('report why they failed, and stop on command', async () => {
       await open();
       const { id } = await h.store.createContainer(h.actor, { name: 'train' });
       await settleAfter(id, h.store.commandContainer(h.actor, id, 'start'));

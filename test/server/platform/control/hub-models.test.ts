@@ -2,16 +2,13 @@
 import fs from 'node:fs';
 import type { NewDeployment } from '../../../../server/platform/deployments/deployments';
 import type { RuntimeOptions } from '../../../../server/platform/deployments/runtime-options';
-import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
+import { overBackends, makeFolder } from '../../access/support';
 import { GPU, type Harness, machine, openHarness, withAnn } from '../support';
 
 const MODEL = 'acme/tiny:Q4_K_M';
 const MINUTE = 60_000;
 
-afterAll(() => removeFolders());
-
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let h: Harness;
 
   const open = async (gpus = 0) => {
@@ -20,9 +17,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     h.actor = { ...h.actor, isAdmin: true };
   };
   afterEach(async () => {
-    if (!isHere) return;
     await h.close();
-    await dispose();
   });
 
   const deploy = async (runtime: Partial<RuntimeOptions>, more: Partial<NewDeployment> = {}) => {
@@ -56,14 +51,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     message: expect.stringMatching(message) as string,
   });
 
-  on('downloads a gated model with the token of the request, which no response contains', async () => {
+  test('downloads a gated model with the token of the request, which no response contains', async () => {
     await open();
     const made = await deploy({ model: MODEL }, { hub_token: 'hf_sealed' });
     expect(JSON.stringify([made, await version(made.id), await sources()])).not.toContain('hf_sealed');
     expect((await finishDownload()).token).toBe('hf_sealed');
   });
 
-  on('a download that failed starts again with the token of the next version', async () => {
+  test('a download that failed starts again with the token of the next version', async () => {
     await open();
     const made = await deploy({ model: MODEL });
     await failDownload('gated');
@@ -73,7 +68,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await sources()).toHaveLength(1);
   });
 
-  on('a change of the token is in the audit log, without the token', async () => {
+  test('a change of the token is in the audit log, without the token', async () => {
     await open();
     const made = await deploy({ model: MODEL });
     const newest = async () =>
@@ -88,7 +83,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(JSON.stringify(await h.store.readAudit({ limit: 20 }))).not.toContain('hf_later');
   });
 
-  on('refuses a token that is none, by the name of the field', async () => {
+  test('refuses a token that is none, by the name of the field', async () => {
     await open();
     const made = await deploy({ model: MODEL }, { hub_token: 'hf_kept' });
     for (const token of ['', ' ', 'a b'])
@@ -101,12 +96,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
   });
 
-  on('refuses a token without a model of the hub', async () => {
+  test('refuses a token without a model of the hub', async () => {
     await open();
     await expect(deploy({ model: 'demo' }, { hub_token: 'hf_x' })).rejects.toMatchObject(refused(/^hub_token: /));
   });
 
-  on('waits for the download, however long, and serves the folder under the name of the repository', async () => {
+  test('waits for the download, however long, and serves the folder under the name of the repository', async () => {
     await open();
     const { id } = await deploy({ model: `hf:${MODEL}` });
     expect(await version(id)).toMatchObject({
@@ -127,7 +122,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await version(id)).toMatchObject({ state: 'running', reason: null });
   });
 
-  on('continues to wait after kill -9 of the service', async () => {
+  test('continues to wait after kill -9 of the service', async () => {
     await open();
     const { id } = await deploy({ model: MODEL });
     await h.store.takePull([]);
@@ -137,7 +132,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(id)).state).toBe('running');
   });
 
-  on('fails with the reason of the download, and a new start downloads again', async () => {
+  test('fails with the reason of the download, and a new start downloads again', async () => {
     await open();
     const { id } = await deploy({ model: MODEL });
     await failDownload('acme/tiny is gated');
@@ -154,7 +149,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(id)).state).toBe('running');
   });
 
-  on('ends the wait when the download is cancelled or the deployment is paused', async () => {
+  test('ends the wait when the download is cancelled or the deployment is paused', async () => {
     await open();
     const { id } = await deploy({ model: MODEL });
     await h.store.applyIntent(h.actor, id, 'stop');
@@ -170,7 +165,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('uses a data source that has the model, and makes one for another revision', async () => {
+  test('uses a data source that has the model, and makes one for another revision', async () => {
     await open();
     await deploy({ model: MODEL });
     await finishDownload();
@@ -184,7 +179,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(other.id)).spec.bindings[0].source_name).toBe(`${MODEL} (2)`);
   });
 
-  on('does not serve the old model of a data source while another one is downloaded into it', async () => {
+  test('does not serve the old model of a data source while another one is downloaded into it', async () => {
     await open();
     const { id: sourceId } = await h.store.createPull(h.actor, { name: 'tiny', model: 'acme/old' });
     await finishDownload();
@@ -200,7 +195,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(second.id)).state).toBe('running');
   });
 
-  on('does not start a container on a model that is not complete', async () => {
+  test('does not start a container on a model that is not complete', async () => {
     await open();
     const { id: sourceId } = await h.store.createPull(h.actor, { name: 'tiny', model: 'acme/old' });
     await finishDownload();
@@ -215,7 +210,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('fails when one of two downloads has failed, although the other one runs', async () => {
+  test('fails when one of two downloads has failed, although the other one runs', async () => {
     await open();
     const { id: sourceId } = await h.store.createPull(h.actor, { name: 'other', model: 'acme/other' });
     const bindings = [{ mount: 'input0' as const, source_id: sourceId }];
@@ -229,7 +224,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('keeps its binding in later versions, and drops it with the model', async () => {
+  test('keeps its binding in later versions, and drops it with the model', async () => {
     await open();
     const { id } = await deploy({ model: MODEL });
     await finishDownload();
@@ -259,7 +254,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await change(8, { runtime: { model: 'demo' } })).spec.runtime.hub).toBeNull();
   });
 
-  on('passes the options of the runtime on, and refuses those that cannot work', async () => {
+  test('passes the options of the runtime on, and refuses those that cannot work', async () => {
     await open();
     await deploy({
       max_model_len: 128,
@@ -304,7 +299,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
   });
 
-  on('refuses options of the CPU on a GPU', async () => {
+  test('refuses options of the CPU on a GPU', async () => {
     await open(1);
     expect(GPU(0)).toBeDefined();
     const attempt = (runtime: Partial<RuntimeOptions>) =>
@@ -323,7 +318,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
   });
 
-  on('of users without a disk quota are refused before anything is made', async () => {
+  test('of users without a disk quota are refused before anything is made', async () => {
     await open();
     h.actor = { ...h.actor, isAdmin: false };
     await expect(deploy({ model: MODEL })).rejects.toMatchObject({

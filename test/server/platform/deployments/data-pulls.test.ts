@@ -10,7 +10,7 @@ import { HubServer, sha256, TOKEN } from '../../../fakes/hub-server';
 import { closeTestSystems, testSystem } from '../../../fakes/hub-system';
 import { tinyModel } from '../../../fakes/tiny-model';
 import { makeFolder, overBackends, removeFolders } from '../../access/support';
-import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
+import { actorOf, annOf, machine, STORE_OPTIONS, withAnn } from '../support';
 
 const NAME = 'acme/tiny';
 const model = tinyModel();
@@ -41,8 +41,7 @@ overBackends((make) => {
     openServiceStore({
       location,
       node: 'gw_test',
-      secretKey: SECRET_KEY,
-      version: '1.0.0',
+      ...STORE_OPTIONS,
       machine: machine({ dataRoots: [root] }),
     });
   const openPuller = (parts: Partial<HubSystem> = {}, more: Partial<HubPullerOptions> = {}) => {
@@ -268,8 +267,8 @@ overBackends((make) => {
     store = await openServiceStore({
       location,
       node: 'gw_test',
+      ...STORE_OPTIONS,
       secretKey: new Uint8Array(32).fill(9),
-      version: '1.0.0',
       machine: machine({ dataRoots: [root] }),
     });
     puller = openPuller();

@@ -6,7 +6,7 @@ import { DataMeasurer } from '../../../../server/platform/deployments/data-measu
 import { type FolderMeasure, measureFolder } from '../../../../server/platform/deployments/measure-folder';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { makeFolder, overBackends, removeFolders } from '../../access/support';
-import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
+import { actorOf, annOf, machine, STORE_OPTIONS, withAnn } from '../support';
 
 afterAll(() => removeFolders());
 
@@ -18,8 +18,7 @@ overBackends((make) => {
   let admin: ServiceActor;
   let ann: ServiceActor;
 
-  const openStore = () =>
-    openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine({ dataRoots: [root] }) });
+  const openStore = () => openServiceStore({ location, ...STORE_OPTIONS, machine: machine({ dataRoots: [root] }) });
   const openMeasurer = (more: Partial<ConstructorParameters<typeof DataMeasurer>[0]> = {}) =>
     new DataMeasurer({ store, dataRoots: [root], log: { warn: () => {} }, measure: measureFolder, ...more });
   const create = (name: string, more: object = {}) =>

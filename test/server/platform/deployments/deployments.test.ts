@@ -6,15 +6,12 @@ import { openServiceDatabase } from '../../../../server/platform/store/change';
 import type { Machine } from '../../../../server/platform/deployments/machine';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/records';
-import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
-import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
+import { overBackends, makeFolder } from '../../access/support';
+import { actorOf, annOf, machine, STORE_OPTIONS, withAnn } from '../support';
 
 const PASSWORD = 'correct horse battery';
 
-afterAll(() => removeFolders());
-
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let location: DatabaseLocation;
   let store: ServiceStore;
   let ann: ServiceActor;
@@ -22,7 +19,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   const open = async (of: Machine = machine()) => {
     location = await make(withAnn);
     ann = actorOf(annOf(location));
-    store = await openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: of });
+    store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of });
   };
   const createUser = async (email: string, more: Partial<ServiceActor> = {}) =>
     actorOf((await store.createAccount({ email, name: email, password: PASSWORD })).userId, more);
@@ -50,12 +47,10 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   };
 
   afterEach(async () => {
-    if (!isHere) return;
     await store.close();
-    await dispose();
   });
 
-  on('encrypts secret values, never shows them, and passes them on to the next version', async () => {
+  test('encrypts secret values, never shows them, and passes them on to the next version', async () => {
     await open();
     const { id } = await store.createDeployment(ann, {
       name: 'chat',
@@ -90,7 +85,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       });
   });
 
-  on('names and aliases are unique among the deployments of an owner, and kept by a failed change', async () => {
+  test('names and aliases are unique among the deployments of an owner, and kept by a failed change', async () => {
     await open();
     const bob = await createUser('bob@example.com');
     const { id, aliases } = await store.createDeployment(ann, { name: 'chat', aliases: [' gpt-4o ', 'Qwen/Qwen3'] });
@@ -134,7 +129,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await store.editDeployment(ann, other.id, { name: 'Qwen' });
   });
 
-  on('fallbacks are other deployments of the owner, and go with them', async () => {
+  test('fallbacks are other deployments of the owner, and go with them', async () => {
     await open();
     const bob = await createUser('bob@example.com');
     const foreign = await store.createDeployment(bob, { name: 'foreign' });
@@ -160,7 +155,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await store.getDeployment(ann, id)).fallbacks).toEqual(['last', 'renamed']);
   });
 
-  on('cannot decrypt secrets with another key', async () => {
+  test('cannot decrypt secrets with another key', async () => {
     await open();
     const { id } = await store.createDeployment(ann, { name: 'chat', secret_env: { TOKEN: 'hush' } });
     const other = await openServiceStore({ location, secretKey: new Uint8Array(32).fill(9), machine: machine() });
@@ -168,7 +163,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await other.close();
   });
 
-  on('hides objects from strangers, and refuses changes by viewers and read-only tokens', async () => {
+  test('hides objects from strangers, and refuses changes by viewers and read-only tokens', async () => {
     await open();
     const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
     const owner = { type: 'org', id: org.id } as const;
@@ -222,7 +217,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await store.verifyAudit()).toBeUndefined();
   });
 
-  on('refuses the second of two changes of one revision as stale', async () => {
+  test('refuses the second of two changes of one revision as stale', async () => {
     await open();
     const { id, rev } = await store.createDeployment(ann, { name: 'chat' });
     const results = await Promise.allSettled([
@@ -235,7 +230,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on('refuses names that look like ids', async () => {
+  test('refuses names that look like ids', async () => {
     await open();
     const { id } = await store.createDeployment(ann, { name: 'chat' });
     const container = await store.createContainer(ann, { name: 'train' });
@@ -253,7 +248,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await store.editDeployment(ann, id, { name: 'dependable' })).toMatchObject({ name: 'dependable' });
   });
 
-  on('enforces quotas on deployments and GPUs', async () => {
+  test('enforces quotas on deployments and GPUs', async () => {
     await open(machine({ gpus: 4 }));
     const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
     const root = { ...ann, isAdmin: true };
@@ -285,7 +280,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(store.deleteOrganization(ann, org.id)).rejects.toMatchObject({ code: 'conflict' });
   });
 
-  on('gives a minimum of 0 an idle timeout of 15 minutes, unless the request sets one or never', async () => {
+  test('gives a minimum of 0 an idle timeout of 15 minutes, unless the request sets one or never', async () => {
     await open();
     const create = (name: string, scale: object) => store.createDeployment(ann, { name, ...scale });
     const edit = (id: string, scale: object) => store.editDeployment(ann, id, scale);
@@ -300,7 +295,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await edit(one.id, { idle_timeout_s: null })).toMatchObject({ min_replicas: 0, idle_timeout_s: null });
   });
 
-  on('enforces quotas on CPU, memory and versions', async () => {
+  test('enforces quotas on CPU, memory and versions', async () => {
     await open();
     const root = { ...ann, isAdmin: true };
     const compute = { cpu_millis: 1_000, memory_mb: 1_024 };
@@ -338,7 +333,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await create('b');
   });
 
-  on('enforces a quota on the disk: data sources, and a copy of the home folder for each version', async () => {
+  test('enforces a quota on the disk: data sources, and a copy of the home folder for each version', async () => {
     const root = makeFolder();
     fs.mkdirSync(path.join(root, 'home'));
     await open(machine({ dataRoots: [root] }));
@@ -365,7 +360,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(store.createDeployment(ann, { name: 'd' })).rejects.toMatchObject({ code: 'quota_exceeded' });
   });
 
-  on('the limit of a prefix cache on the disk counts once for each deployment', async () => {
+  test('the limit of a prefix cache on the disk counts once for each deployment', async () => {
     await open();
     const admin = { ...ann, isAdmin: true };
     const use = async () => (await store.findQuota(admin, ann.userId)).used.used_disk_mb;
@@ -391,7 +386,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await use()).toBe(20);
   });
 
-  on('filters and pages lists', async () => {
+  test('filters and pages lists', async () => {
     await open();
     for (let i = 0; i < 7; i++) await store.createDeployment(ann, { name: `chat ${i}` });
     const first = await store.pageDeployments(ann, { limit: 5 });
@@ -405,55 +400,52 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('images and start scripts', () => {
-    on(
-      'has the built-in runtime, refuses container images, and needs a script for images without a runtime',
-      async () => {
-        await open();
-        const admin = { ...ann, isAdmin: true };
-        const images = await store.listImages();
-        expect(images.map(({ name, version, type }) => [name, version, type]).sort()).toEqual([
-          ['capstan', '1.0.0', 'builtin-runtime'],
-          ['host', '1', 'host-env'],
-        ]);
-        await expect(store.createImage(ann, { name: 'x', version: '1', type: 'host-env' })).rejects.toMatchObject({
-          code: 'forbidden',
-        });
-        await expect(store.createImage(admin, { name: 'x', version: '1', type: 'oci' })).rejects.toMatchObject({
-          code: 'invalid_argument',
-        });
-        const made = await store.createImage(admin, {
-          name: 'python',
-          version: '3',
-          type: 'host-env',
-          default_start: 'python3 serve.py',
-        });
-        await expect(
-          store.createImage(admin, { name: 'python', version: '3', type: 'host-env' }),
-        ).rejects.toMatchObject({ code: 'conflict' });
-        const host = images.find(({ type }) => type === 'host-env')?.id;
-        await expect(store.createDeployment(ann, { name: 'x', image_id: host })).rejects.toMatchObject({
-          code: 'invalid_argument',
-          message: expect.stringContaining('start_command'),
-        });
-        const { id } = await store.createDeployment(ann, { name: 'y', image_id: made.id });
-        expect((await store.getVersion(ann, id, 1)).spec.start_command).toBe('python3 serve.py');
-        await store.deleteImage(admin, made.id);
-        await expect(store.createDeployment(ann, { name: 'z', image_id: made.id })).rejects.toMatchObject({
-          code: 'invalid_argument',
-        });
-        // Deployments of the deleted image keep it.
-        await store.applyIntent(ann, id, 'stop');
-        await expect(store.createVersion(ann, id, { env: { A: '1' } })).resolves.toMatchObject({
-          number: 2,
-          spec: { start_command: 'python3 serve.py' },
-        });
-        const empty = await store.createContainer(ann, { name: 'c', image_id: host });
-        await expect(store.previewDeploy(ann, empty.id)).rejects.toMatchObject({ code: 'conflict' });
-        await expect(store.deployContainer(ann, empty.id, { name: 'd' })).rejects.toMatchObject({ code: 'conflict' });
-      },
-    );
+    test('has the built-in runtime, refuses container images, and needs a script for images without a runtime', async () => {
+      await open();
+      const admin = { ...ann, isAdmin: true };
+      const images = await store.listImages();
+      expect(images.map(({ name, version, type }) => [name, version, type]).sort()).toEqual([
+        ['capstan', '1.0.0', 'builtin-runtime'],
+        ['host', '1', 'host-env'],
+      ]);
+      await expect(store.createImage(ann, { name: 'x', version: '1', type: 'host-env' })).rejects.toMatchObject({
+        code: 'forbidden',
+      });
+      await expect(store.createImage(admin, { name: 'x', version: '1', type: 'oci' })).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
+      const made = await store.createImage(admin, {
+        name: 'python',
+        version: '3',
+        type: 'host-env',
+        default_start: 'python3 serve.py',
+      });
+      await expect(store.createImage(admin, { name: 'python', version: '3', type: 'host-env' })).rejects.toMatchObject({
+        code: 'conflict',
+      });
+      const host = images.find(({ type }) => type === 'host-env')?.id;
+      await expect(store.createDeployment(ann, { name: 'x', image_id: host })).rejects.toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringContaining('start_command'),
+      });
+      const { id } = await store.createDeployment(ann, { name: 'y', image_id: made.id });
+      expect((await store.getVersion(ann, id, 1)).spec.start_command).toBe('python3 serve.py');
+      await store.deleteImage(admin, made.id);
+      await expect(store.createDeployment(ann, { name: 'z', image_id: made.id })).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
+      // Deployments of the deleted image keep it.
+      await store.applyIntent(ann, id, 'stop');
+      await expect(store.createVersion(ann, id, { env: { A: '1' } })).resolves.toMatchObject({
+        number: 2,
+        spec: { start_command: 'python3 serve.py' },
+      });
+      const empty = await store.createContainer(ann, { name: 'c', image_id: host });
+      await expect(store.previewDeploy(ann, empty.id)).rejects.toMatchObject({ code: 'conflict' });
+      await expect(store.deployContainer(ann, empty.id, { name: 'd' })).rejects.toMatchObject({ code: 'conflict' });
+    });
 
-    on.each([
+    test.each([
       ['L1', false, true, 'forbidden'],
       ['L0', true, false, 'forbidden'],
       ['L0', true, true, undefined],
@@ -470,13 +462,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       },
     );
 
-    on('at level L2 a deployment may name adapters in its data', async () => {
+    test('at level L2 a deployment may name adapters in its data', async () => {
       await open(machine({ isolation: { level: 'L2', reason: 'a test' } }));
       const env = { CAPSTAN_LORA_MODULES: 'sql=/data/sql' };
       await expect(store.createDeployment(ann, { name: 'x', env })).resolves.toBeDefined();
     });
 
-    on('below level L2 refuses variables that load code into the built-in runtime, and names them', async () => {
+    test('below level L2 refuses variables that load code into the built-in runtime, and names them', async () => {
       await open(machine({ isolation: { level: 'L1', reason: 'a test' } }));
       const { id } = await store.createDeployment(ann, { name: 'x' });
       const refused = (name: string) => ({ code: 'invalid_argument', message: expect.stringContaining(name) });
@@ -492,7 +484,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(store.createDeployment(ann, { name: 'z', env })).resolves.toBeDefined();
     });
 
-    on('names a draft model at level L2 only', async () => {
+    test('names a draft model at level L2 only', async () => {
       const env = { CAPSTAN_SPECULATIVE_CONFIG: '{"model": "/platform/input/input0", "num_speculative_tokens": 4}' };
       await open(machine({ isolation: { level: 'L2', reason: 'a test' } }));
       await expect(store.createDeployment(ann, { name: 'x', env })).resolves.toBeDefined();
@@ -509,23 +501,20 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(store.createDeployment(ann, { name: 'z', env: lookUp })).resolves.toBeDefined();
     });
 
-    on(
-      'below level L2 a start script takes all variables but those of Node.js, the linker and the service',
-      async () => {
-        await open(machine({ isolation: { level: 'L0', reason: 'a test' }, allowsUnisolated: true }));
-        const admin = { ...ann, isAdmin: true };
-        const script = { start_command: 'python3 serve.py' };
-        for (const name of ['NODE_OPTIONS', 'LD_LIBRARY_PATH', 'PATH', 'PLATFORM_HOME', 'CAPSTAN_MAX_NUM_SEQS'])
-          await expect(
-            store.createDeployment(admin, { name: 'y', ...script, env: { [name]: 'x' } }),
-          ).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringContaining(name) });
+    test('below level L2 a start script takes all variables but those of Node.js, the linker and the service', async () => {
+      await open(machine({ isolation: { level: 'L0', reason: 'a test' }, allowsUnisolated: true }));
+      const admin = { ...ann, isAdmin: true };
+      const script = { start_command: 'python3 serve.py' };
+      for (const name of ['NODE_OPTIONS', 'LD_LIBRARY_PATH', 'PATH', 'PLATFORM_HOME', 'CAPSTAN_MAX_NUM_SEQS'])
         await expect(
-          store.createDeployment(admin, { name: 'z', ...script, env: { PYTHONPATH: 'x', ANY: 'y' } }),
-        ).resolves.toBeDefined();
-      },
-    );
+          store.createDeployment(admin, { name: 'y', ...script, env: { [name]: 'x' } }),
+        ).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringContaining(name) });
+      await expect(
+        store.createDeployment(admin, { name: 'z', ...script, env: { PYTHONPATH: 'x', ANY: 'y' } }),
+      ).resolves.toBeDefined();
+    });
 
-    on('below level L2 checks isolation for every new version, not only for a new script', async () => {
+    test('below level L2 checks isolation for every new version, not only for a new script', async () => {
       await open(machine({ isolation: { level: 'L1', reason: 'a test' }, allowsUnisolated: true }));
       const admin = { ...ann, isAdmin: true };
       const { id } = await store.createDeployment(admin, { name: 'x', start_command: 'python3 serve.py' });
@@ -533,7 +522,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(store.createVersion(admin, id, { env: { A: '1' } })).resolves.toBeDefined();
     });
 
-    on('accepts as model only demo, a name of the hub or a bound folder', async () => {
+    test('accepts as model only demo, a name of the hub or a bound folder', async () => {
       const root = makeFolder();
       fs.mkdirSync(path.join(root, 'weights'));
       await open(machine({ dataRoots: [root] }));
@@ -575,34 +564,31 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on(
-    'reports whether a key exists when access control is enabled, and adopts a name that keys used before',
-    async () => {
-      await open();
-      const { id } = await store.createDeployment(ann, { name: 'chat' });
-      expect(await store.switchAccessControl(ann, id, true)).toMatchObject({
-        hasKey: false,
-        deployment: { access_control: true },
-      });
-      const owner = { type: 'user', name: 'ann@example.com' } as const;
-      await store.createKey({ name: 'k', type: 'deployment-level', owner, deployments: ['chat', 'later'] });
-      expect(await store.switchAccessControl(ann, id, true)).toMatchObject({ hasKey: true });
-      const later = await store.createDeployment(ann, { name: 'later', access_control: true });
-      expect((await store.getKey('k')).deployments.map((deployment) => deployment.id).sort()).toEqual(
-        [id, later.id].sort(),
-      );
-      await expect(store.createDeployment(ann, { name: 'later' })).rejects.toMatchObject({ code: 'conflict' });
-      await store.discardDeployment(ann, later.id);
-      // It has no replicas, so the next step can delete it.
-      await store.reconcileDeployment(
-        { epoch: 0, startedAt: 0 },
-        later.id,
-        [],
-        { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 },
-        DEFAULT_CONTROL_POLICY,
-      );
-      expect(await store.removeDeployment(0, later.id)).toHaveLength(1);
-      expect((await store.getKey('k')).deployments.map((deployment) => deployment.id)).toEqual([id]);
-    },
-  );
+  test('reports whether a key exists when access control is enabled, and adopts a name that keys used before', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, { name: 'chat' });
+    expect(await store.switchAccessControl(ann, id, true)).toMatchObject({
+      hasKey: false,
+      deployment: { access_control: true },
+    });
+    const owner = { type: 'user', name: 'ann@example.com' } as const;
+    await store.createKey({ name: 'k', type: 'deployment-level', owner, deployments: ['chat', 'later'] });
+    expect(await store.switchAccessControl(ann, id, true)).toMatchObject({ hasKey: true });
+    const later = await store.createDeployment(ann, { name: 'later', access_control: true });
+    expect((await store.getKey('k')).deployments.map((deployment) => deployment.id).sort()).toEqual(
+      [id, later.id].sort(),
+    );
+    await expect(store.createDeployment(ann, { name: 'later' })).rejects.toMatchObject({ code: 'conflict' });
+    await store.discardDeployment(ann, later.id);
+    // It has no replicas, so the next step can delete it.
+    await store.reconcileDeployment(
+      { epoch: 0, startedAt: 0 },
+      later.id,
+      [],
+      { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 },
+      DEFAULT_CONTROL_POLICY,
+    );
+    expect(await store.removeDeployment(0, later.id)).toHaveLength(1);
+    expect((await store.getKey('k')).deployments.map((deployment) => deployment.id)).toEqual([id]);
+  });
 });

@@ -5,31 +5,25 @@ import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/reco
 import { targetOf } from '../../../../server/platform/deployments/target';
 import { openServiceDatabase } from '../../../../server/platform/store/change';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
-import { BACKENDS, removeFolders } from '../../access/support';
-import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
+import { overBackends } from '../../access/support';
+import { actorOf, annOf, machine, STORE_OPTIONS, withAnn } from '../support';
 
 const KEY = 'sk-upstream-hush';
 const URL_A = 'https://api.a.example/v1';
 const NO_ACTIVITY = { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 };
 
-afterAll(() => removeFolders());
-
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let location: DatabaseLocation;
   let store: ServiceStore;
   let ann: ServiceActor;
 
   beforeEach(async () => {
-    if (!isHere) return;
     location = await make(withAnn);
     ann = actorOf(annOf(location));
-    store = await openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine() });
+    store = await openServiceStore({ location, ...STORE_OPTIONS, machine: machine() });
   });
   afterEach(async () => {
-    if (!isHere) return;
     await store.close();
-    await dispose();
   });
 
   const published = async (id: string) => {
@@ -50,7 +44,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     return JSON.stringify(rows);
   };
 
-  on('serves at once, needs a key by default, and never shows the secret', async () => {
+  test('serves at once, needs a key by default, and never shows the secret', async () => {
     const created = await store.createDeployment(ann, { name: 'cloud', upstream: { url: URL_A, secret: KEY } });
     expect(created).toMatchObject({
       state: 'running',
@@ -83,7 +77,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     );
   });
 
-  on('each change is a version, and an earlier one is restored with its key', async () => {
+  test('each change is a version, and an earlier one is restored with its key', async () => {
     const { id } = await store.createDeployment(ann, { name: 'cloud', upstream: { url: URL_A, secret: KEY } });
     const first = (await published(id))?.replicas[0];
     const change = (upstream: Parameters<ServiceStore['editDeployment']>[2]['upstream']) =>
@@ -133,14 +127,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await dump()).not.toContain('hush');
   });
 
-  on('keeps the last 50 versions', async () => {
+  test('keeps the last 50 versions', async () => {
     const { id } = await store.createDeployment(ann, { name: 'cloud', upstream: { url: URL_A } });
     for (let i = 2; i <= 52; i++) await store.editDeployment(ann, id, { upstream: { model: `m${i}` } });
     const versions = await store.listUpstreamVersions(ann, id);
     expect([versions.length, versions[0].version, versions.at(-1)?.version]).toEqual([50, 52, 3]);
   });
 
-  on('is stopped, started, renamed and deleted, and has no replicas', async () => {
+  test('is stopped, started, renamed and deleted, and has no replicas', async () => {
     const { id } = await store.createDeployment(ann, { name: 'cloud', upstream: { url: URL_A } });
     expect((await store.applyIntent(ann, id, 'stop')).state).toBe('paused');
     expect((await published(id))?.state).toBe('paused');
@@ -157,7 +151,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await dump()).not.toContain('api.a.example/v1"');
   });
 
-  on('bad settings have clear errors, and change nothing', async () => {
+  test('bad settings have clear errors, and change nothing', async () => {
     const { id } = await store.createDeployment(ann, { name: 'local' });
     await expect(store.editDeployment(ann, id, { upstream: { url: URL_A } })).rejects.toMatchObject({
       code: 'wrong_state',

@@ -13,7 +13,7 @@ import { UsageMeter, type UsageRollup } from '../../../../server/platform/usage/
 import { Targets } from '../../../../server/platform/gateway/targets';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { UsageRecorder } from '../../../../server/platform/usage/usage-recorder';
-import { ALICE, BACKENDS } from '../../access/support';
+import { ALICE, overBackends } from '../../access/support';
 import { target } from '../gateway/support';
 
 const MINUTE = 30_000_000;
@@ -117,18 +117,15 @@ describe('the meter', () => {
   });
 });
 
-describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
-  const testHere = isHere ? test : test.skip;
+overBackends((make) => {
   let store: ServiceStore;
   beforeEach(async () => {
-    if (isHere)
-      store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
-        typeof openServiceStore
-      >[0]);
+    store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
+      typeof openServiceStore
+    >[0]);
   });
   afterEach(async () => {
-    if (isHere) await store.close();
-    await dispose();
+    await store.close();
   });
 
   const write = async (...records: GatewayRecord[]) => {
@@ -138,7 +135,7 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
   };
   const range = { deploymentId: 'dep_1', fromMinute: MINUTE, toMinute: MINUTE + 10, stepMinutes: 5 };
 
-  testHere('adds counts of the same minute', async () => {
+  test('adds counts of the same minute', async () => {
     await write(
       record({ durationMs: 10 }),
       record({ durationMs: 1_000, usage: { promptTokens: 5, completionTokens: 7, cachedTokens: 2 } }),
@@ -159,7 +156,7 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
     expect(countOf(buckets[0].latency)).toBe(3);
   });
 
-  testHere('reads buckets of one deployment within the range', async () => {
+  test('reads buckets of one deployment within the range', async () => {
     const at = (minutes: number, fields: Partial<GatewayRecord> = {}) =>
       record({ endedMs: MS + minutes * 60_000, ...fields });
     await write(at(-1), at(0), at(4), at(5), at(9, { status: 500 }), at(10), at(3, { deploymentId: 'dep_2' }));
@@ -171,7 +168,7 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
     ]);
   });
 
-  testHere('returns totals by key with the names of keys', async () => {
+  test('returns totals by key with the names of keys', async () => {
     await store.openDeployment(ALICE, 'mine');
     const { key } = await store.createKey({ owner: ALICE, name: 'laptop', type: 'user-level' } as Parameters<
       ServiceStore['createKey']
@@ -194,12 +191,12 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
     expect([one.keys.length, one.buckets.map(({ requests }) => requests)]).toEqual([1, [2, 1]]);
   });
 
-  testHere('takes thousands of rows at once', async () => {
+  test('takes thousands of rows at once', async () => {
     await write(...Array.from({ length: 3_000 }, (_, i) => record({ keyId: `key_${i}` })));
     expect((await store.readUsageReport(range)).buckets[0].requests).toBe(3_000);
   });
 
-  testHere('averages resource samples and prunes old ones', async () => {
+  test('averages resource samples and prunes old ones', async () => {
     await store.recordResources([
       { minute: MINUTE, deploymentId: 'dep_1', samples: 2, cpuPercentSum: 100, memoryMbSum: 400 },
     ]);

@@ -9,7 +9,7 @@ import { FAILING_MS, MAX_ATTEMPTS, MAX_WAITING } from '../../../../server/platfo
 import type { Address } from '../../../../server/platform/outbound/endpoint';
 import { WebhookSender } from '../../../../server/platform/webhooks/webhook-sender';
 import { overBackends } from '../../access/support';
-import { actorOf, annOf, FakeClock, machine, SECRET_KEY, withAnn } from '../support';
+import { actorOf, annOf, FakeClock, machine, STORE_OPTIONS, withAnn } from '../support';
 
 interface Received {
   headers: http.IncomingHttpHeaders;
@@ -34,8 +34,7 @@ overBackends((make) => {
       logged += JSON.stringify(fields) + message;
     },
   };
-  const openStore = () =>
-    openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine() }, clock.now);
+  const openStore = () => openServiceStore({ location, ...STORE_OPTIONS, machine: machine() }, clock.now);
   const openSender = (more: Partial<ConstructorParameters<typeof WebhookSender>[0]> = {}) =>
     new WebhookSender({
       store,
