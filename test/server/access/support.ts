@@ -53,6 +53,8 @@ export interface Backend {
    * migrations and password hashing would take most of the time of a test.
    */
   make: (fill?: Fill) => Promise<DatabaseLocation>;
+  /** Allows later tests to get the databases of this one, once it has closed them. */
+  endTest: () => Promise<void>;
   dispose: () => Promise<void>;
 }
 
@@ -61,9 +63,10 @@ export const BACKENDS: readonly Backend[] = [libsqlBackend(), postgresBackend()]
 
 /** Runs a suite over each of {@link BACKENDS}. `make` creates empty databases, which are removed afterwards. */
 export function overBackends(suite: (make: Backend['make']) => void): void {
-  for (const { name, isHere, make, dispose } of BACKENDS) {
+  for (const { name, isHere, make, endTest, dispose } of BACKENDS) {
     (isHere ? describe : describe.skip)(`over ${name}`, () => {
       suite(make);
+      afterEach(endTest);
       afterAll(async () => {
         await dispose();
         removeFolders();
@@ -91,17 +94,62 @@ function libsqlBackend(): Backend {
         if (fs.existsSync(template + suffix)) fs.copyFileSync(template + suffix, file + suffix);
       return { kind: 'file', file };
     },
+    endTest: () => Promise.resolve(),
     dispose: () => Promise.resolve(removeFolders()),
   };
 }
 
+/** A database that `fill` has filled, and its copies. */
+interface Template {
+  name: string;
+  /** Restores the rows of the template. */
+  reset: string;
+  copies: { client: pg.Client; name: string; isUsed: boolean }[];
+}
+
+async function connect(database?: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: postgresUrl(database) });
+  await client.connect();
+  return client;
+}
+
+function postgresUrl(database?: string): string {
+  const url = new URL(POSTGRES_URL);
+  if (database !== undefined) url.pathname = database;
+  return url.href;
+}
+
+/** Keeps a second copy of all rows in the database. Returns the statements that restore them. */
+async function keepRows(database: string): Promise<string> {
+  const client = await connect(database);
+  const { rows } = await client.query<{ name: string }>(
+    "select table_name as name from information_schema.tables where table_schema = 'public'",
+  );
+  const names = rows.map(({ name }) => name);
+  await client.query(
+    ['create schema kept', ...names.map((name) => `create table kept.${name} as table ${name}`)].join(';'),
+  );
+  await client.end();
+  const restore = names.map((name) => `delete from ${name}; insert into ${name} select * from kept.${name}`);
+  // Neither triggers nor foreign keys apply to a replica.
+  return ['set session_replication_role = replica', ...restore].join(';');
+}
+
+async function hasOtherConnections(client: pg.Client): Promise<boolean> {
+  const { rowCount } = await client.query(
+    'select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
+  );
+  return rowCount! > 0;
+}
+
+/** Tests use databases again, because to create one and to drop it takes as long as most tests. */
 function postgresBackend(): Backend {
   const schemas: string[] = [];
   const databases: string[] = [];
-  const templates = new Map<Fill, Promise<string>>();
+  const templates = new Map<Fill, Promise<Template>>();
+  const allCopies = async () => (await Promise.all(templates.values())).flatMap(({ copies }) => copies);
   const admin = async (statements: readonly string[]) => {
-    const client = new pg.Client({ connectionString: POSTGRES_URL });
-    await client.connect();
+    const client = await connect();
     try {
       // One by one, because the server limits the locks of one transaction.
       for (const statement of statements) await client.query(statement);
@@ -118,18 +166,28 @@ function postgresBackend(): Backend {
     url.searchParams.set('options', `-c search_path=${name}`);
     return { kind: 'postgres', url: url.href };
   };
-  const makeDatabase = async (options = ''): Promise<{ name: string; location: DatabaseLocation }> => {
+  const makeDatabase = async (options = ''): Promise<string> => {
     const name = newName();
     databases.push(name);
     await admin([`create database ${name} ${options}`]);
-    const url = new URL(POSTGRES_URL);
-    url.pathname = name;
-    return { name, location: { kind: 'postgres', url: url.href } };
-  };
-  const makeTemplate = async (fill: Fill): Promise<string> => {
-    const { name, location } = await makeDatabase();
-    await fill(location);
     return name;
+  };
+  const makeTemplate = async (fill: Fill): Promise<Template> => {
+    const name = await makeDatabase();
+    await fill({ kind: 'postgres', url: postgresUrl(name) });
+    return { name, reset: await keepRows(name), copies: [] };
+  };
+  const makeCopy = async ({ name, reset, copies }: Template): Promise<string> => {
+    for (const copy of copies) {
+      if (copy.isUsed || (await hasOtherConnections(copy.client))) continue;
+      copy.isUsed = true;
+      await copy.client.query(reset);
+      return copy.name;
+    }
+    // Copies files, which is several times as fast as the default of PostgreSQL 15 and newer.
+    const made = await makeDatabase(`template ${name} strategy file_copy`);
+    copies.push({ client: await connect(made), name: made, isUsed: true });
+    return made;
   };
   return {
     name: 'PostgreSQL',
@@ -137,10 +195,13 @@ function postgresBackend(): Backend {
     make: async (fill) => {
       if (fill === undefined) return makeSchema();
       if (!templates.has(fill)) templates.set(fill, makeTemplate(fill));
-      // Copies files, which is several times as fast as the default of PostgreSQL 15 and newer.
-      return (await makeDatabase(`template ${await templates.get(fill)!} strategy file_copy`)).location;
+      return { kind: 'postgres', url: postgresUrl(await makeCopy(await templates.get(fill)!)) };
+    },
+    endTest: async () => {
+      for (const copy of await allCopies()) copy.isUsed = false;
     },
     dispose: async () => {
+      for (const { client } of await allCopies()) await client.end();
       templates.clear();
       const dropped = [
         ...schemas.splice(0).map((name) => `drop schema ${name} cascade`),
