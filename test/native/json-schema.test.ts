@@ -6,6 +6,7 @@ import type { NativeGrammar } from '../../ts/addon-types';
 import type { Grammar } from '../../ts/text/grammar';
 import { jsonObjectGrammar, schemaToGrammar } from '../../ts/text/json-schema';
 import { withProperties } from '../../ts/text/unicode-properties';
+import { numCases } from '../fakes/sample';
 import { accepts, randomText } from './grammar-texts';
 import { SCHEMAS } from './json-schema-cases';
 
@@ -45,7 +46,7 @@ describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.sc
     });
 
     test('accepts only valid documents', () => {
-      for (let seed = 1; seed <= 50; seed++) {
+      for (let seed = 1; seed <= numCases(50, 20); seed++) {
         const text = randomText(grammar, seed);
         const value: unknown = JSON.parse(text);
         if (!validate(value)) throw new Error(`seed ${seed}: ${text}: ${ajv.errorsText(validate.errors)}`);
@@ -210,13 +211,14 @@ describe('Unicode properties', () => {
   );
 
   test('a grammar may name 16', async () => {
-    const names = 'L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd'.split(' ');
+    // The tests above have found the code points of the first eight. To find those of another one takes 0.2 s.
+    const names = 'L Lu Ll M Nd Sc Emoji Script=Greek Pc Pd Pe Pf Zl Zp Zs Cc Cf'.split(' ');
     const pattern = (count: number) =>
       `^[${names
         .slice(0, count)
         .map((name) => `\\p{${name}}`)
         .join('')}]$`;
-    expect(accepts(await compile(schemaToGrammar({ type: 'string', pattern: pattern(16) })), '"é"')).toBe(true);
+    expect(accepts(await compile(schemaToGrammar({ type: 'string', pattern: pattern(16) })), '"_"')).toBe(true);
     expect(() => withProperties(schemaToGrammar({ type: 'string', pattern: pattern(17) }))).toThrow(
       'grammar: expected at most 16 Unicode properties, got 17',
     );
