@@ -74,7 +74,8 @@ function loadOptions(golden: Golden, mode: Mode): EngineOptions {
   if (mode === 'f32') {
     // By default, bf16 keeps the weights that a quantized checkpoint has in 16 bits.
     const dtype = golden.dtype === 'quantized' ? ({ dtype: 'f32' } as const) : {};
-    return { ...length, ...dtype, computeDtype: 'f32', kvCacheDtype: 'f32' };
+    // More threads would mostly wait for each other. The other mode has them.
+    return { ...length, ...dtype, computeDtype: 'f32', kvCacheDtype: 'f32', threads: 1 };
   }
   // Such narrow models compute in f32 by default.
   return { ...length, ...(golden.dtype === 'bf16' ? { computeDtype: 'bf16' } : {}) };

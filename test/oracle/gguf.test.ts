@@ -46,7 +46,7 @@ describe.each(files)('%s', (name) => {
   test('has the text and the greedy tokens of the model directory', async () => {
     const answers: unknown[] = [];
     for (const model of [goldenCase.directory, file]) {
-      const engine = await Engine.load(model);
+      const engine = await Engine.load(model, { threads: 1 });
       const { promptTokenIds, choices } = await engine
         .generate('The Capstan lifts 3 anchors, déjà vu\n\n  twice!', {
           temperature: 0,
