@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { DatabaseLocation } from '../../../server/access/store/location';
+import { numCases } from '../../fakes/sample';
 import { DEFAULT_OWNER, type OwnerName } from '../../../server/access/owner-names';
 
 export const ROOT = path.join(__dirname, '..', '..', '..');
@@ -62,8 +63,8 @@ export interface Backend {
 export const BACKENDS: readonly Backend[] = [libsqlBackend(), postgresBackend()];
 
 /** Runs a suite over each of {@link BACKENDS}. `make` creates empty databases, which are removed afterwards. */
-export function overBackends(suite: (make: Backend['make']) => void): void {
-  for (const { name, isHere, make, endTest, dispose } of BACKENDS) {
+export function overBackends(suite: (make: Backend['make']) => void, backends = BACKENDS): void {
+  for (const { name, isHere, make, endTest, dispose } of backends) {
     (isHere ? describe : describe.skip)(`over ${name}`, () => {
       suite(make);
       afterEach(endTest);
@@ -73,6 +74,14 @@ export function overBackends(suite: (make: Backend['make']) => void): void {
       });
     });
   }
+}
+
+/**
+ * Runs a suite over SQLite, and with CAPSTAN_TEST_ALL over PostgreSQL too. For suites whose statements all run over
+ * PostgreSQL in other suites, and which check nothing that depends on the database.
+ */
+export function overSampleOfBackends(suite: (make: Backend['make']) => void): void {
+  overBackends(suite, BACKENDS.slice(0, numCases(2, 1)));
 }
 
 function libsqlBackend(): Backend {

@@ -1,8 +1,8 @@
 /** Keys that are found by their id, for requests without a client. */
 import { Access } from '../../../../server/access';
-import { ALICE, overBackends } from '../support';
+import { ALICE, overSampleOfBackends } from '../support';
 
-overBackends((make) => {
+overSampleOfBackends((make) => {
   let access: Access;
   let chat: { id: string; ownerId: string };
 

@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import type { ReplicaSpec } from '../../../../server/platform/driver/driver';
-import { makeFolder, overBackends } from '../../access/support';
+import { makeFolder, overSampleOfBackends } from '../../access/support';
 import { GPU, type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
@@ -10,7 +10,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const NEVER = () => new Promise<void>(() => {});
 
-overBackends((make) => {
+overSampleOfBackends((make) => {
   let h: Harness;
   const open = async (...args: Parameters<typeof openHarness> extends [unknown, unknown, ...infer R] ? R : never) => {
     h = await openHarness(await make(withAnn), makeFolder(), ...args);

@@ -1,5 +1,5 @@
 import { newSeed, random } from './random';
-import { makeFolder, overBackends } from '../../access/support';
+import { makeFolder, overSampleOfBackends } from '../../access/support';
 import { numCases } from '../../../fakes/sample';
 import { ServiceError } from '../../../../server/platform/store/errors';
 import { isInactive, isServing } from '../../../../server/platform/deployments/version-state';
@@ -10,7 +10,7 @@ const NUM_GPUS = 3;
 const RUNS = numCases(6, 3);
 const STEPS = 40;
 
-overBackends((make) => {
+overSampleOfBackends((make) => {
   /** Random commands of users and random events of replicas, with invariants checked after each step. */
   describe('invariants under random commands and events', () => {
     let h: Harness;

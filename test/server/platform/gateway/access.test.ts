@@ -1,6 +1,6 @@
 /** Access control at the gateway, with a real key table. */
 import { Access } from '../../../../server/access';
-import { ALICE, BOB, overBackends } from '../../access/support';
+import { ALICE, BOB, overSampleOfBackends } from '../../access/support';
 import { closeAll, echo, type Echo, errorOf, startGateway, startReplica, target, until } from './support';
 
 let access: Access;
@@ -28,7 +28,7 @@ const ask = (url: string, key: string | undefined, init: RequestInit = {}): Prom
     headers: { ...(key === undefined ? {} : { Authorization: `Bearer ${key}` }), ...init.headers },
   });
 
-overBackends((make) => {
+overSampleOfBackends((make) => {
   beforeAll(async () => {
     access = await Access.open({ location: await make() });
     deployment = await access.openDeployment(ALICE, 'mine');

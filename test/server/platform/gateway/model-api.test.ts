@@ -3,7 +3,7 @@ import { request as sendRequest } from 'node:http';
 import OpenAI from 'openai';
 import { Access } from '../../../../server/access';
 import type { Target } from '../../../../server/platform/gateway/targets';
-import { ALICE, BOB, LAB, overBackends } from '../../access/support';
+import { ALICE, BOB, LAB, overSampleOfBackends } from '../../access/support';
 import {
   closeAll,
   echo,
@@ -80,7 +80,7 @@ const listed = async (url: string, key: string): Promise<string[]> => {
   return ((await response.json()) as { data: { id: string }[] }).data.map(({ id }) => id);
 };
 
-overBackends((make) => {
+overSampleOfBackends((make) => {
   beforeAll(async () => {
     access = await Access.open({ location: await make() });
     ids.chat = await access.openDeployment(ALICE, 'chat');
