@@ -44,7 +44,7 @@ import {
   revokeSessions,
   stepUp,
 } from '../../../../server/platform/accounts/sessions';
-import { BACKENDS } from '../../access/support';
+import { overBackends } from '../../access/support';
 import { migrated } from '../support';
 
 const MINUTE = 60_000;
@@ -54,26 +54,23 @@ const START = 1_800_000_000_000;
 const PASSWORD = 'correct horse battery';
 const FROM = { ip: '192.0.2.1', userAgent: 'test' };
 
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let location: DatabaseLocation;
   let db: ServiceDb;
   let now: number;
 
   beforeEach(async () => {
-    if (!isHere) return;
     now = START;
     location = await make(migrated);
     db = await openServiceDatabase(location);
   });
-  afterEach(() => (isHere ? db.destroy() : undefined));
-  afterAll(() => (isHere ? dispose() : undefined));
+  afterEach(() => db.destroy());
 
   const account = (email: string): Promise<Account> =>
     createAccount(db, { email, name: email.split('@')[0], password: PASSWORD }, now);
 
   describe('the first administrator', () => {
-    on('is created with a link that works once', async () => {
+    test('is created with a link that works once', async () => {
       const stale = await createBootstrapLink(db, now);
       const token = await createBootstrapLink(db, now);
       const spec = { email: ' Root@Example.com ', name: 'Root', password: PASSWORD };
@@ -96,14 +93,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(JSON.stringify(await db.selectFrom('bootstrap_links').selectAll().execute())).not.toContain(token);
     });
 
-    on('must use the link within a day', async () => {
+    test('must use the link within a day', async () => {
       const token = await createBootstrapLink(db, now);
       await expect(
         redeemBootstrapLink(db, token, { email: 'a@b.c', name: 'A', password: PASSWORD }, now + DAY),
       ).rejects.toMatchObject({ code: 'gone' });
     });
 
-    on('can be created unattended', async () => {
+    test('can be created unattended', async () => {
       const made = await ensureFirstAdmin(db, { email: 'root@example.com', name: 'Root', password: PASSWORD }, now);
       expect(made).toMatchObject({ email: 'root@example.com', isAdmin: true, locale: 'en', theme: 'system' });
       expect(
@@ -114,7 +111,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('accounts', () => {
-    on('store an argon2id hash and share the user that owns the keys', async () => {
+    test('store an argon2id hash and share the user that owns the keys', async () => {
       const made = await account('Alice@Example.com');
       expect(made).toMatchObject({
         email: 'alice@example.com',
@@ -136,7 +133,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await verifyAudit(db as unknown as Db)).toBeUndefined();
     });
 
-    on('are refused with the expected value', async () => {
+    test('are refused with the expected value', async () => {
       const spec = { email: 'a@b.c', name: 'A', password: PASSWORD };
       for (const wrong of [
         { email: '' },
@@ -159,37 +156,34 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       }
     });
 
-    on(
-      'get the same error for a wrong password and an unknown address, and wait longer after each failure',
-      async () => {
-        await account('a@example.com');
-        const attempt = (email: string, password = 'wrong password') =>
-          authenticate(db, email, password, now).then(
-            () => 'in',
-            (error: Error & { code: string }) => `${error.code} ${error.message}`,
-          );
-        for (const email of ['a@example.com', 'unknown@example.com']) {
-          for (let i = 0; i < 5; i++)
-            expect(await attempt(email)).toBe('bad_credentials wrong email address or password');
-          expect(await attempt(email)).toBe('too_many_attempts too many failed attempts: try again in 60 s');
-        }
-        // The right password waits too. Other addresses do not.
-        expect(await attempt('a@example.com', PASSWORD)).toMatch(/^too_many_attempts/);
-        await account('b@example.com');
-        expect(await attempt(' B@Example.com', PASSWORD)).toBe('in');
-        now += MINUTE;
-        expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
-        expect(await attempt('a@example.com', PASSWORD)).toMatch(/try again in 120 s$/);
-        now += 2 * MINUTE;
-        expect(await attempt('a@example.com', PASSWORD)).toBe('in');
-        for (let i = 0; i < 4; i++) expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
-        now += HOUR + 1;
-        expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
-        expect(await attempt('a@example.com', PASSWORD)).toBe('in');
-      },
-    );
+    test('get the same error for a wrong password and an unknown address, and wait longer after each failure', async () => {
+      await account('a@example.com');
+      const attempt = (email: string, password = 'wrong password') =>
+        authenticate(db, email, password, now).then(
+          () => 'in',
+          (error: Error & { code: string }) => `${error.code} ${error.message}`,
+        );
+      for (const email of ['a@example.com', 'unknown@example.com']) {
+        for (let i = 0; i < 5; i++)
+          expect(await attempt(email)).toBe('bad_credentials wrong email address or password');
+        expect(await attempt(email)).toBe('too_many_attempts too many failed attempts: try again in 60 s');
+      }
+      // The right password waits too. Other addresses do not.
+      expect(await attempt('a@example.com', PASSWORD)).toMatch(/^too_many_attempts/);
+      await account('b@example.com');
+      expect(await attempt(' B@Example.com', PASSWORD)).toBe('in');
+      now += MINUTE;
+      expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
+      expect(await attempt('a@example.com', PASSWORD)).toMatch(/try again in 120 s$/);
+      now += 2 * MINUTE;
+      expect(await attempt('a@example.com', PASSWORD)).toBe('in');
+      for (let i = 0; i < 4; i++) expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
+      now += HOUR + 1;
+      expect(await attempt('a@example.com')).toMatch(/^bad_credentials/);
+      expect(await attempt('a@example.com', PASSWORD)).toBe('in');
+    });
 
-    on('cannot be locked out by wrong passwords from another network address', async () => {
+    test('cannot be locked out by wrong passwords from another network address', async () => {
       await account('a@example.com');
       const attempt = (ip: string | null, password: string) =>
         authenticate(db, 'a@example.com', password, now, { from: { ip, userAgent: null } }).then(
@@ -206,7 +200,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await attempt('2001:db8:1:2::5', PASSWORD)).toBe('too_many_attempts');
     });
 
-    on('limit wrong codes after the right password from all network addresses together', async () => {
+    test('limit wrong codes after the right password from all network addresses together', async () => {
       await account('a@example.com');
       const attempt = (host: number, isSecondFactorRight: () => Promise<boolean>, password = PASSWORD) =>
         authenticate(db, 'a@example.com', password, now, {
@@ -228,7 +222,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await attempt(22, right)).toBe('in');
     });
 
-    on('change their password with the old one, which ends every session', async () => {
+    test('change their password with the old one, which ends every session', async () => {
       const { userId } = await account('a@example.com');
       const session = await openSession(db, userId, FROM, now);
       await expect(changePassword(db, userId, 'wrong password', 'another password', now)).rejects.toMatchObject({
@@ -246,7 +240,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('sessions', () => {
-    on('stay active while used, for at most two weeks', async () => {
+    test('stay active while used, for at most two weeks', async () => {
       const { userId } = await account('a@example.com');
       const { token, expiresAt } = await openSession(db, userId, FROM, now);
       expect(expiresAt).toBe(START + 14 * DAY);
@@ -260,7 +254,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(JSON.stringify(row)).not.toContain(idle.csrfToken);
     });
 
-    on('check the CSRF token and record the last password check', async () => {
+    test('check the CSRF token and record the last password check', async () => {
       const { userId } = await account('a@example.com');
       const one = await openSession(db, userId, FROM, now);
       const other = await openSession(db, userId, FROM, now);
@@ -274,7 +268,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await findSession(db, one.token, now)).toMatchObject({ stepUpAt: START + HOUR });
     });
 
-    on("are listed and ended one by one, all, or all others; a user's end with the user", async () => {
+    test("are listed and ended one by one, all, or all others; a user's end with the user", async () => {
       const { userId } = await account('a@example.com');
       const { userId: strangerId } = await account('b@example.com');
       const [first, second, third] = await Promise.all([1, 2, 3].map(() => openSession(db, userId, FROM, now)));
@@ -318,7 +312,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
         (error: { code: string }) => error.code,
       );
 
-    on('allow each role its rights', async () => {
+    test('allow each role its rights', async () => {
       await setUp();
       expect(await listOrganizations(db, members.viewer!)).toMatchObject([
         { id: org.id, slug: 'lab', name: 'The Lab', role: 'viewer', quotas: { quota_gpu: null } },
@@ -357,7 +351,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       );
     });
 
-    on('always have an owner; members may leave', async () => {
+    test('always have an owner; members may leave', async () => {
       await setUp();
       expect(await code(removeMember(db, members.owner!, org.id, members.owner!, now))).toBe('conflict');
       await setMemberRole(db, members.owner!, org.id, members.admin!, 'owner', now);
@@ -374,7 +368,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await code(removeMember(db, members.developer!, org.id, members.admin!, now))).toBe('forbidden');
     });
 
-    on('a role change ends the sessions of the member', async () => {
+    test('a role change ends the sessions of the member', async () => {
       await setUp();
       const session = await openSession(db, members.developer!, FROM, now);
       await setMemberRole(db, members.admin!, org.id, members.developer!, 'viewer', now);
@@ -382,7 +376,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await roleOf(db, org.id, members.developer!)).toBe('viewer');
     });
 
-    on('are edited with a revision and validated', async () => {
+    test('are edited with a revision and validated', async () => {
       await setUp();
       const edited = await editOrganization(db, members.owner!, org.id, { name: 'Lab' }, now, { ifRev: org.rev });
       expect(edited).toMatchObject({ name: 'Lab', slug: 'lab', quotas: { quota_gpu: null, quota_deployments: null } });
@@ -395,7 +389,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await code(createOrganization(db, members.viewer!, { slug: 'lab', name: 'x' }, now))).toBe('conflict');
     });
 
-    on('are deleted with their keys, but not with deployments; their members stay', async () => {
+    test('are deleted with their keys, but not with deployments; their members stay', async () => {
       await setUp();
       const access = db as unknown as Db;
       const deployment = await openDeployment(access, { type: 'org', name: 'lab' }, 'chat', now);
@@ -428,7 +422,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await verifyAudit(access)).toBeUndefined();
     });
 
-    on('invitations are for one address and one use', async () => {
+    test('invitations are for one address and one use', async () => {
       await setUp();
       const { token, invitation } = await invite(
         db,
@@ -463,7 +457,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
   });
 
-  on("a database of access alone gains the service's tables, and both may open it", async () => {
+  test("a database of access alone gains the service's tables, and both may open it", async () => {
     const other = await make();
     const store = await openStore(other);
     await store.createKey({ name: 'k', type: 'user-level', owner: { type: 'user', name: 'alice@example.com' } });

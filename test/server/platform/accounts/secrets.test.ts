@@ -8,7 +8,8 @@ import { loadSecretKey, SecretBox } from '../../../../server/platform/accounts/s
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import type { ServiceDb } from '../../../../server/platform/store/schema';
 import { totpCode, totpStep } from '../../../../server/platform/accounts/totp';
-import { BACKENDS, fakeClock, makeFolder, removeFolders } from '../../access/support';
+import { overBackends, fakeClock, makeFolder, removeFolders } from '../../access/support';
+import { migrated } from '../support';
 
 const PASSWORD = 'correct horse battery';
 const DAY = 86_400_000;
@@ -85,31 +86,27 @@ describe('codes of a second factor', () => {
   });
 });
 
-describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
-  const on = isHere ? test : test.skip;
+overBackends((make) => {
   let store: ServiceStore;
   let db: ServiceDb;
   let clock: ReturnType<typeof fakeClock>;
   let userId: string;
 
   beforeEach(async () => {
-    if (!isHere) return;
     clock = fakeClock();
-    const location = await make();
+    const location = await make(migrated);
     store = await openServiceStore({ location, secretKey: randomBytes(32) }, clock.now);
     db = await openServiceDatabase(location);
     ({ userId } = await createAccount(db, { email: 'a@example.com', name: 'A', password: PASSWORD }, clock.now()));
   });
   afterEach(async () => {
-    if (!isHere) return;
     await store.close();
     await db.destroy();
   });
-  afterAll(() => (isHere ? dispose() : undefined));
 
   const actor = () => ({ userId, isAdmin: false, via: 'session' as const, canWrite: true, ...FROM });
 
-  on('management tokens are found by their secret while they are active', async () => {
+  test('management tokens are found by their secret while they are active', async () => {
     const { made, token } = await store.createToken(actor(), {
       name: 't',
       rights: 'read',
@@ -138,14 +135,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(store.revokeToken(actor(), other.id)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  on('a user has at most 100 management tokens', async () => {
+  test('a user has at most 100 management tokens', async () => {
     for (let i = 0; i < 100; i++) await store.createToken(actor(), { name: `t${i}`, rights: 'read' });
     await expect(store.createToken(actor(), { name: 'one more', rights: 'read' })).rejects.toMatchObject({
       code: 'quota_exceeded',
     });
   });
 
-  on('a repeated request runs once and gets the same response', async () => {
+  test('a repeated request runs once and gets the same response', async () => {
     const begin = (request = 'POST /a') =>
       store.beginIdempotent(userId, 'k', request).catch((error: { code: string }) => error.code);
     // Either of two concurrent requests may be the first.
@@ -162,7 +159,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await begin()).toBeUndefined();
   });
 
-  on('no value in the database works as a secret', async () => {
+  test('no value in the database works as a secret', async () => {
     const admin = { email: 'root@example.com', name: 'Root', password: PASSWORD };
     const { userId: adminId } = (await store.ensureFirstAdmin(admin))!;
     const { token } = await store.createToken(actor(), { name: 't', rights: 'write' });

@@ -10,6 +10,7 @@ import { createTransport } from '../../../../server/http/create-transport';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { UsageRecorder } from '../../../../server/platform/usage/usage-recorder';
 import { overBackends } from '../../access/support';
+import { migrated } from '../support';
 import {
   breakOff,
   closeAll,
@@ -104,7 +105,7 @@ const textOf = (events: readonly Event[]): string =>
 
 overBackends((make) => {
   beforeEach(async () => {
-    store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
+    store = await openServiceStore({ location: await make(migrated), secretKey: randomBytes(32) } as Parameters<
       typeof openServiceStore
     >[0]);
     access = await Access.open({ store });

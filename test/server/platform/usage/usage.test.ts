@@ -14,6 +14,7 @@ import { Targets } from '../../../../server/platform/gateway/targets';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { UsageRecorder } from '../../../../server/platform/usage/usage-recorder';
 import { ALICE, overBackends } from '../../access/support';
+import { migrated } from '../support';
 import { target } from '../gateway/support';
 
 const MINUTE = 30_000_000;
@@ -120,7 +121,7 @@ describe('the meter', () => {
 overBackends((make) => {
   let store: ServiceStore;
   beforeEach(async () => {
-    store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
+    store = await openServiceStore({ location: await make(migrated), secretKey: randomBytes(32) } as Parameters<
       typeof openServiceStore
     >[0]);
   });
