@@ -80,7 +80,7 @@ struct Warp {
 };
 
 // The stacks of fibers. Host threads reuse them. Those of a block lie side by side in large pages, because it visits
-// all of them in turn: with pages of their own, most of the time would go into the translation of addresses. Blocks
+// all of them in turn: on separate pages, most of the time would go into the translation of addresses. Blocks
 // that wait for the preceding kernel take few pages, because many of them can wait.
 class Stacks {
  public:
