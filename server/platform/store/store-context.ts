@@ -12,7 +12,7 @@ export interface ServiceStoreOptions {
   version?: string;
   /** Default: none, for commands that run no replicas. */
   machine?: Machine;
-  /** What a service reserves of the disk. See `reserveRoom`. Tests pass 0, because most of them take less time. */
+  /** Bytes that a service reserves on the disk (`reserveRoom`). Default: 4 MiB. Tests pass 0 to save time. */
   reserveBytes?: number;
   /** Id of this service, as the holder of the control lease. Without it no replica counts as another machine's. */
   node?: string;
