@@ -782,7 +782,8 @@ export interface NativeAdapterModule {
   layer: number;
   /**
    * Canonical name: `q_proj`, `k_proj`, `v_proj`, `qkv_proj`, `o_proj`, `gate_proj`, `up_proj`, … Of experts
-   * `experts.N.gate_proj`, or `experts.gate_up_proj` for all of them. Outside of the layers `embed_tokens` and `lm_head`.
+   * `experts.N.gate_proj`, or `experts.gate_up_proj` for all of them. Outside of the layers `embed_tokens` and
+   * `lm_head`.
    */
   projection: string;
   /** (rank, inputs). Of all experts (experts * rank, inputs), of the embedding (inputs, rank). */

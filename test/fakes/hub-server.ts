@@ -217,7 +217,7 @@ export class HubServer {
     const start = fault.ignoresRange === true ? 0 : Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1] ?? 0);
     if (start >= bytes.length && bytes.length > 0)
       return void response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
-    let body = Buffer.concat([bytes.subarray(start), Buffer.alloc(fault.extraBytes ?? 0)]);
+    let body: Buffer = Buffer.concat([bytes.subarray(start), Buffer.alloc(fault.extraBytes ?? 0)]);
     if (fault.isCorrupt === true) body[body.length >> 1] ^= 1;
     if (start > 0) {
       response.statusCode = 206;

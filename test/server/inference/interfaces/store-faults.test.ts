@@ -26,6 +26,8 @@ test('a response that is too large for a conversation can still be retrieved', a
       put: () => Promise.reject(new Error('not called')),
       get: () => Promise.resolve(JSON.stringify(record)),
       delete: () => Promise.resolve(false),
+      peek: () => Promise.reject(new Error('not called')),
+      ids: () => Promise.reject(new Error('not called')),
     },
   });
   expect((await other.openai.responses.retrieve(id)).text).toBe(text);
