@@ -44,6 +44,12 @@ const RULES: readonly Rule[] = [
     ours: /^object$/,
     verdict: '`status` says whether a model is loaded, as in llama.cpp',
   },
+  {
+    names: /^GET on chat$/,
+    path: /^status$/,
+    ours: /^200/,
+    verdict: '`GET /v1/chat/completions` lists stored chat completions, as in OpenAI',
+  },
   { names: /^model by id$/, path: /^status$/, ours: /^200/, verdict: '`GET /v1/models/{model}` is supported' },
   {
     names: /^(max_tokens string|stream string)$/,
@@ -71,7 +77,7 @@ const RULES: readonly Rule[] = [
   },
   {
     path: /^(error|detail|message|object|code|param|type)$/,
-    names: /^(GET on chat|unknown path|model by wrong id|embeddings|options|load|render)$/,
+    names: /^(unknown path|model by wrong id|embeddings|options|load|render)$/,
     verdict: 'errors have the same shape for every status and path',
   },
   {
