@@ -36,25 +36,29 @@ function copy(
   const bytes = readFileSync(file);
   const length = Number(bytes.readBigUInt64LE());
   const header = JSON.parse(bytes.subarray(8, 8 + length).toString()) as Record<string, Stored>;
-  // Tensors follow each other without gaps, so a tensor that is left out takes its bytes with it.
-  let end = 0;
-  const entries: [string, object][] = [];
-  const parts: Buffer[] = [];
+  const tensors: [string, Stored][] = [];
   for (const [name, tensor] of Object.entries(header)) {
-    if (name === '__metadata__') continue;
-    const changed = change(name, tensor);
-    if (changed === undefined) continue;
-    const size = { F64: 8, F32: 4, BF16: 2, F16: 2, I32: 4 }[changed[1].dtype]!;
-    const numBytes = changed[1].shape.reduce((product, count) => product * count, size);
-    entries.push([changed[0], { ...changed[1], data_offsets: [end, end + numBytes] }]);
-    parts.push(Buffer.alloc(numBytes));
-    end += numBytes;
+    const changed = name === '__metadata__' ? undefined : change(name, tensor);
+    if (changed !== undefined) tensors.push(changed);
   }
-  const text = Buffer.from(JSON.stringify(Object.fromEntries(entries)));
+  writeTensors(file, tensors);
+  return dir;
+}
+
+/** Writes zeros. */
+function writeTensors(file: string, tensors: readonly [string, Stored][]): void {
+  let end = 0;
+  const header: Record<string, object> = {};
+  for (const [name, { dtype, shape }] of tensors) {
+    const size = { F64: 8, F32: 4, BF16: 2, F16: 2, I32: 4 }[dtype]!;
+    const begin = end;
+    end += shape.reduce((product, count) => product * count, size);
+    header[name] = { dtype, shape, data_offsets: [begin, end] };
+  }
+  const text = Buffer.from(JSON.stringify(header));
   const size = Buffer.alloc(8);
   size.writeBigUInt64LE(BigInt(text.length));
-  writeFileSync(file, Buffer.concat([size, text, ...parts]));
-  return dir;
+  writeFileSync(file, Buffer.concat([size, text, Buffer.alloc(end)]));
 }
 
 const read = (dir: string, base = 'llama3-f32') => readAdapter(dir, model(base), compileRegex);
@@ -200,7 +204,7 @@ test('reads the parameters of experts, which PEFT names after their module', asy
     'layers.0.mlp.experts.down_proj: expected the tensors of a parameter that target_parameters names, got none',
   );
   expect(await messageOf(change({ target_parameters: null }, 'no such name'), 'gpt-oss-f32')).toContain(
-    'mlp.experts.base_layer: expected a parameter of this module in target_parameters, got 0 of them',
+    'mlp.experts.base_layer: expected at least 2 parameters of this module in target_parameters, got 0',
   );
   expect(await messageOf(change({ target_parameters: 'experts' }, 'no such name'), 'gpt-oss-f32')).toContain(
     'adapter_config.json: target_parameters: expected a list of parameter names',
@@ -275,15 +279,82 @@ test('bounds the configuration, its patterns and the names of tensors', async ()
   expect(await messageOf(copy({ rank_pattern: ranks, alpha_pattern: ranks }))).toBe(
     'invalid_model adapter_config.json: alpha_pattern: expected at most 10000 patterns and names in this file, got more than 10000',
   );
+  const many = copy({ rank_pattern: ranks });
+  const factor: [string, Stored][] = names(4000).map((name) => [`${name}.lora_A.weight`, { dtype: 'F32', shape: [1] }]);
+  writeTensors(join(many, 'adapter_model.safetensors'), factor);
+  expect(await messageOf(many)).toBe(
+    'invalid_model adapter_config.json: expected at most 20000000 comparisons of modules with patterns, got 24000000 of 4000 modules with 6000 patterns',
+  );
   const long = copy({}, (name, tensor) => [name.replace('base_model', 'b'.repeat(1024)), tensor]);
   expect(await messageOf(long)).toContain('expected a name of at most 1024 characters');
 });
 
 test('refuses a module that is stored twice under different prefixes', async () => {
   const twice = copy({}, (name, tensor) => [name.replace('base_model.model.model.layers.1', 'layers.0'), tensor]);
-  expect(await messageOf(twice)).toContain(
-    'layers.0.mlp.down_proj: expected each module once, got a second one with another prefix',
+  expect(await messageOf(twice)).toContain('layers.0.mlp.down_proj: expected each module once, got a second one');
+});
+
+test.each([
+  ['llama-all', 'llama3-f32', 'layers.1.mlp.up_proj.lora_A', 'layers.0.mlp.up_proj.lora_A.default', 'each factor'],
+  [
+    'gpt-oss-experts',
+    'gpt-oss-f32',
+    'base_model.model.model.layers.1.mlp.experts.base',
+    'layers.0.mlp.experts.base',
+    'each module',
+  ],
+])('refuses what is stored twice (%s)', async (adapter, base, from, to, expected) => {
+  const dir = copy({}, (name, tensor) => [name.replace(from, to), tensor], adapter);
+  expect(await messageOf(dir, base)).toMatch(new RegExp(`expected ${expected}.* once, got a second one`));
+});
+
+test('refuses a parameter of experts under its own name', async () => {
+  const rename = (name: string) => name.replace('layers.0.mlp.experts.lora', 'layers.0.mlp.experts.down_proj.lora');
+  const dir = copy({}, (name, tensor) => [rename(name), tensor], 'gpt-oss-experts');
+  expect(await messageOf(dir, 'gpt-oss-f32')).toContain(
+    'mlp.experts.down_proj: expected the factors of a parameter under the name of its module, got its own name',
   );
+});
+
+test.each<[string, string | null, string]>([
+  ['qwen2-moe', null, 'no peft_version'],
+  ['qwen2-moe', '0.18.1', '0.18.1'],
+  ['qwen2-moe', '0.19.0', '0.19.0'],
+  ['qwen2-moe', '0.19.1.dev0', '0.19.1.dev0'],
+  ['qwen2-moe', '0.19.1', ''],
+  ['qwen2-moe', '0.21.0', ''],
+  ['qwen2-moe', '1.0.0', ''],
+  ['gpt-oss', '0.18.1', ''],
+  ['gpt-oss', '0.19.0', '0.19.0'],
+  ['gpt-oss', '0.19.1', ''],
+])('refuses experts of %s of a PEFT that swaps their inputs and outputs: %s', async (family, version, received) => {
+  // Inputs and outputs of gate_up_proj of qwen2-moe have equal sizes, as do those of gpt-oss after this change.
+  const isSwapped = received !== '' && family === 'gpt-oss';
+  const swap = (name: string, tensor: Stored): [string, Stored] => {
+    if (!isSwapped || !name.includes('experts.base_layer')) return [name, tensor];
+    return [name, { ...tensor, shape: name.includes('lora_A') ? [12, 128] : [48, 12] }];
+  };
+  const message = await messageOf(copy({ peft_version: version }, swap, `${family}-experts`), `${family}-f32`);
+  if (received === '') expect(message).toBe('no error');
+  else
+    expect(message).toContain(
+      `experts.base_layer.lora_A.weight: expected factors of experts from PEFT 0.19.1 or later, got ${received}`,
+    );
+});
+
+test.each([
+  ['qwen2-moe-experts', 'qwen2-moe-f32', '2.mlp.gate.', 'layers.2.mlp.gate: expected the tensors of a parameter that'],
+  ['qwen2-moe-experts', 'qwen2-moe-f32', 'mlp.gate.', 'layers.0.mlp.gate: expected the tensors of a parameter that'],
+  [
+    'mixtral-old-experts',
+    'mixtral-f32',
+    '0.block_sparse_moe.experts.3.w1',
+    'experts.3.w1: expected the tensors of a module',
+  ],
+  ['mixtral-old-experts', 'mixtral-f32', '1.block_sparse_moe.gate', 'gate: expected the tensors of a module'],
+])('refuses missing routers and experts (%s, %s, %s)', async (adapter, base, missing, message) => {
+  const dir = copy({}, (name, tensor) => (name.includes(missing) ? undefined : [name, tensor]), adapter);
+  expect(await messageOf(dir, base)).toContain(message);
 });
 
 test('the event loop goes on between modules', async () => {
@@ -294,9 +365,10 @@ test('the event loop goes on between modules', async () => {
     if (!isDone) setImmediate(next);
   };
   setImmediate(next);
-  const turns = new Set<number>();
-  const recordTurn = () => Promise.resolve(() => turns.add(turn).size < 0);
-  const dir = copy({ alpha_pattern: { 'no.*module': 1 } });
-  const { source } = await readAdapter(dir, model('llama3-f32'), recordTurn).finally(() => (isDone = true));
-  expect([source.modules.length, turns.size]).toEqual([14, 14]);
+  const numCalls = new Map<number, number>();
+  const countCall = () => Promise.resolve(() => numCalls.set(turn, (numCalls.get(turn) ?? 0) + 1).size < 0);
+  const dir = copy({ alpha_pattern: { 'no.*module': 1 }, rank_pattern: { 'none.*too': 1 } });
+  const { source } = await readAdapter(dir, model('llama3-f32'), countCall).finally(() => (isDone = true));
+  expect(source.modules.length).toBe(14);
+  expect([...numCalls.values()]).toEqual(Array<number>(14).fill(2));
 });

@@ -10,11 +10,14 @@ import { storedOrder } from '../tensors';
 import { invalidFile, type StoredTensor, unsupportedFile } from '../weight-file';
 import { ADAPTER_CONFIG, readLoraConfig } from './config';
 import { adapterModules, EXPERT_PARAMETERS, type Modules, type Projection, withoutPrefix } from './modules';
-import { type CompileRegex, ModulePatterns } from './patterns';
+import { type CompileRegex, type LoraSettings, ModulePatterns } from './patterns';
+import { hasSwappedExperts } from './peft-version';
 
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 /** Limit of a tensor's name, because expressions of the adapter run over it. */
 const MAX_TENSOR_NAME_LENGTH = 1024;
+/** Limit of the comparisons of modules with patterns, which may take some seconds. */
+const MAX_COMPARISONS = 20e6;
 
 /** An adapter without the bytes of its weights. */
 export interface LoraAdapter {
@@ -38,22 +41,37 @@ interface StoredFactors {
  */
 export async function readAdapter(dir: string, model: ModelConfig, compileRegex: CompileRegex): Promise<LoraAdapter> {
   await checkFolder(dir);
-  const patterns = await ModulePatterns.compile(await readLoraConfig(dir), compileRegex);
+  const config = await readLoraConfig(dir);
+  const patterns = await ModulePatterns.compile(config, compileRegex);
   const file = join(dir, ADAPTER_WEIGHTS);
   const known = adapterModules(model);
-  const stored = nameParameters(groupByModule(await readSafetensorsHeader(file), known), known, patterns);
-  checkNames(stored, known);
+  const stored = groupByModule(await readSafetensorsHeader(file), known);
+  checkComparisons(stored.size, patterns.count);
+  const named = await nameModules(stored, known, patterns);
   const modules: NativeAdapterModule[] = [];
-  for (const factors of stored.values()) {
-    modules.push(...toModules(factors, known, patterns));
+  let maxRank = 0;
+  for (const factors of named.values()) {
+    const settings = patterns.settings(factors.name);
+    maxRank = Math.max(maxRank, settings.rank);
+    modules.push(...toModules(factors, settings, config.peftVersion));
     await setImmediate(); // the event loop goes on between modules, because a file may have many patterns
   }
-  await checkTargets(stored, known, patterns);
+  await checkTargets(named, known, patterns);
   return {
     source: { files: [file], modules },
-    rank: Math.max(...[...stored.keys()].map((name) => patterns.rank(name))),
+    rank: maxRank,
     numParameters: modules.reduce((sum, { a, b }) => sum + a.shape[0] * a.shape[1] + b.shape[0] * b.shape[1], 0),
   };
+}
+
+function checkComparisons(numModules: number, numPatterns: number): void {
+  const count = numModules * numPatterns;
+  if (count > MAX_COMPARISONS)
+    throw invalidFile(
+      ADAPTER_CONFIG,
+      `at most ${MAX_COMPARISONS} comparisons of modules with patterns`,
+      `${count} of ${numModules} modules with ${numPatterns} patterns`,
+    );
 }
 
 async function checkFolder(dir: string): Promise<void> {
@@ -96,7 +114,9 @@ function groupByModule(tensors: ReadonlyMap<string, StoredTensor>, known: Module
       throw unsupportedFile(name, 'only tensors lora_A.weight and lora_B.weight', kind);
     }
     const factors = modules.get(module) ?? { name: module, isTable: factor === undefined };
-    factors[(factor ?? tableFactor) === 'A' ? 'a' : 'b'] = { name, tensor };
+    const key = (factor ?? tableFactor) === 'A' ? 'a' : 'b';
+    if (factors[key] !== undefined) throw invalidFile(name, 'each factor of a module once', 'a second one');
+    factors[key] = { name, tensor };
     modules.set(module, factors);
   }
   if (modules.size === 0) throw invalidFile(ADAPTER_WEIGHTS, 'tensors of an adapter', 'none');
@@ -114,61 +134,75 @@ function isBaseWeight(name: string, { shape }: StoredTensor, known: Modules): bo
   return true;
 }
 
-/** Gives the factors of parameters the names of their parameters: PEFT names them after the module. */
-function nameParameters(
+/** The factors of one module that the model has, or of a parameter. */
+interface NamedFactors extends StoredFactors {
+  projections: readonly Projection[];
+}
+
+/** Returns the factors by their names in `known`. */
+async function nameModules(
   stored: ReadonlyMap<string, StoredFactors>,
   known: Modules,
   patterns: ModulePatterns,
-): Map<string, StoredFactors> {
-  const named = new Map<string, StoredFactors>();
+): Promise<Map<string, NamedFactors>> {
+  const named = new Map<string, NamedFactors>();
   for (const factors of stored.values()) {
     const name = parameterName(factors.name, known, patterns);
-    named.set(name, { ...factors, name });
+    const projections = projectionsOf(name, factors.isTable, known);
+    const module = withoutPrefix(name);
+    if (named.has(module)) throw invalidFile(name, 'each module once', 'a second one');
+    named.set(module, { ...factors, name, projections });
+    await setImmediate();
   }
   return named;
 }
 
+/** Returns the name of the parameter whose factors have this name: PEFT names them after the module. */
 function parameterName(name: string, known: Modules, patterns: ModulePatterns): string {
   const module = name.replace(BASE_LAYER, '');
+  const [own] = known.get(withoutPrefix(module)) ?? [];
+  if (own?.numExperts !== undefined)
+    throw invalidFile(name, 'the factors of a parameter under the name of its module', 'its own name');
   if (!known.has(`${withoutPrefix(module)}.${EXPERT_PARAMETERS[0]}`)) return name;
   // The last parameter is the outer module.
   const parameters = EXPERT_PARAMETERS.map((parameter) => `${module}.${parameter}`)
     .filter((parameter) => patterns.isTargetParameter(parameter))
     .reverse();
-  const depth = name.length - module.length;
-  const parameter = parameters.at(depth / '.base_layer'.length);
+  const depth = (name.length - module.length) / '.base_layer'.length;
+  const parameter = parameters.at(depth);
   if (parameter === undefined)
-    throw invalidFile(name, 'a parameter of this module in target_parameters', `${parameters.length} of them`);
+    throw invalidFile(
+      name,
+      `at least ${depth + 1} parameters of this module in target_parameters`,
+      String(parameters.length),
+    );
   return parameter;
 }
 
-function checkNames(stored: ReadonlyMap<string, StoredFactors>, known: Modules): void {
-  const seen = new Set<string>();
-  for (const { name, isTable } of stored.values()) {
-    const module = withoutPrefix(name);
-    const [projection] = known.get(module) ?? [];
-    if (projection === undefined)
-      throw unsupportedFile(
-        name,
-        'a linear layer of the text model, its embedding, or the weights of its experts',
-        'another module',
-      );
-    if ((projection.isTable ?? false) !== isTable)
-      throw invalidFile(
-        name,
-        `both factors of ${isTable ? 'a linear layer' : 'an embedding'}`,
-        `those of ${isTable ? 'an embedding' : 'a linear layer'}`,
-      );
-    if (seen.has(module)) throw invalidFile(name, 'each module once', 'a second one with another prefix');
-    seen.add(module);
-  }
+function projectionsOf(name: string, isTable: boolean, known: Modules): readonly Projection[] {
+  const projections = known.get(withoutPrefix(name));
+  if (projections === undefined)
+    throw unsupportedFile(
+      name,
+      'a linear layer of the text model, its embedding, or the weights of its experts',
+      'another module',
+    );
+  if ((projections[0].isTable ?? false) !== isTable)
+    throw invalidFile(
+      name,
+      `both factors of ${isTable ? 'a linear layer' : 'an embedding'}`,
+      `those of ${isTable ? 'an embedding' : 'a linear layer'}`,
+    );
+  return projections;
 }
 
-function toModules({ name, a, b }: StoredFactors, known: Modules, patterns: ModulePatterns): NativeAdapterModule[] {
-  const projections = known.get(withoutPrefix(name))!;
+function toModules(
+  { name, projections, a, b }: NamedFactors,
+  { rank, scale }: LoraSettings,
+  peftVersion: string | undefined,
+): NativeAdapterModule[] {
   if (a === undefined || b === undefined)
     throw invalidFile(name, 'lora_A.weight and lora_B.weight', `only lora_${a === undefined ? 'B' : 'A'}.weight`);
-  const rank = patterns.rank(name);
   return projections.map((projection, i) => {
     const { layer, name: canonical, shape, numExperts = 1, isTable } = projection;
     // The addon knows tensors by their names.
@@ -177,13 +211,14 @@ function toModules({ name, a, b }: StoredFactors, known: Modules, patterns: Modu
       name: i === 0 ? tensor : `${tensor} (${canonical})`,
     });
     const [outputs, inputs] = shape;
+    if (hasSwappedExperts(projection, peftVersion)) refuseSwapped(a, [rank * numExperts, outputs], peftVersion);
     const ownA = use(toTensor(a, [rank * numExperts, inputs]));
     return {
       layer,
       projection: canonical,
       a: isTable ? { ...ownA, shape: [inputs, rank], isTransposed: true } : ownA,
       b: { ...use(toTensor(b, [outputs, rank * numExperts])), ...storedOrder(projection) },
-      scale: patterns.scale(name),
+      scale,
     };
   });
 }
@@ -200,34 +235,64 @@ function toTensor({ name, tensor }: { name: string; tensor: StoredTensor }, shap
   return { name: showPlace(name), file: 0, offset: tensor.offset, dtype, shape };
 }
 
+/** Refuses the factor A of experts as some versions of PEFT write it, for the transposed parameter. */
+function refuseSwapped(
+  { name, tensor }: NonNullable<StoredFactors['a']>,
+  swapped: readonly number[],
+  peftVersion: string | undefined,
+): void {
+  if (showShape(tensor.shape) !== showShape(swapped)) return;
+  throw unsupportedFile(
+    name,
+    'factors of experts from PEFT 0.19.1 or later',
+    peftVersion === undefined ? 'no peft_version' : showPlace(peftVersion),
+  );
+}
+
+const EXPERT_MODULES = 'experts';
+
+/** Returns which modules a version of transformers has all or none of. */
+function versionedKind({ name }: Projection): string {
+  return /^experts\.\d/.test(name) ? EXPERT_MODULES : name;
+}
+
 /** A missing module would silently change the adapter. */
 async function checkTargets(
-  stored: ReadonlyMap<string, StoredFactors>,
+  named: ReadonlyMap<string, NamedFactors>,
   known: Modules,
   patterns: ModulePatterns,
 ): Promise<void> {
-  const names = [...stored.keys()];
-  const present = new Set(names.map(withoutPrefix));
-  const inLayer = names.find((name) => withoutPrefix(name).includes('.'));
-  const prefix = inLayer === undefined ? 'model.' : inLayer.slice(0, -withoutPrefix(inLayer).length);
+  const inLayer = [...named].find(([module]) => module.includes('.'));
+  const prefix = inLayer === undefined ? 'model.' : inLayer[1].name.slice(0, -inLayer[0].length);
+  const place = ({ layer, name }: Projection) => `${layer} ${name}`;
+  const stored = [...named.values()].map(({ projections }) => projections[0]);
+  const places = new Set(stored.map(place));
+  const kinds = new Set(stored.map(versionedKind));
   for (const [module, [projection]] of known) {
-    if (present.has(module)) continue;
+    // A router may have several names.
+    if (places.has(place(projection))) continue;
     const name = projection.name === 'lm_head' ? module : prefix + module;
-    if (isTarget(name, projection, patterns))
-      throw invalidFile(name, `the tensors of a ${settingOf(projection)} names`, 'none');
-    if (!projection.isOptional) await setImmediate();
+    const setting = targetSetting(name, projection, patterns, kinds);
+    if (setting !== undefined) throw invalidFile(name, `the tensors of a ${setting} names`, 'none');
+    await setImmediate();
   }
 }
 
-function settingOf({ numExperts }: Projection): string {
-  return numExperts === undefined ? 'module that target_modules' : 'parameter that target_parameters';
-}
-
-function isTarget(
+/** Returns the setting that says that an adapter has this module. */
+function targetSetting(
   name: string,
-  { layer, isTable, isOptional, numExperts, ...rest }: Projection,
+  projection: Projection,
   patterns: ModulePatterns,
-) {
-  if (numExperts !== undefined) return patterns.isTargetParameter(name);
-  return isOptional !== true && patterns.isTarget(name, layer, isTable === true || rest.name === 'lm_head');
+  kinds: ReadonlySet<string>,
+): string | undefined {
+  const { layer, numExperts, isTable, isOptional } = projection;
+  const parameterSetting = 'parameter that target_parameters';
+  if (numExperts !== undefined) return patterns.isTargetParameter(name) ? parameterSetting : undefined;
+  const kind = versionedKind(projection);
+  const mayBeMissing = isOptional === true && !kinds.has(kind);
+  // Without such modules, a setting means others whose names end alike.
+  if (mayBeMissing && kind === EXPERT_MODULES) return undefined;
+  if (patterns.isTargetParameter(`${name}.weight`)) return parameterSetting;
+  const isOuter = isTable === true || projection.name === 'lm_head';
+  return !mayBeMissing && patterns.isTarget(name, layer, isOuter) ? 'module that target_modules' : undefined;
 }

@@ -25,6 +25,8 @@ export interface LoraConfig {
   excluded: ModuleNames | undefined;
   /** undefined: all. */
   layers: readonly number[] | undefined;
+  /** The version of PEFT that wrote the file. PEFT before 0.18 writes none. */
+  peftVersion: string | undefined;
 }
 
 /** Settings that change what an adapter computes. Any value but null, false, '', [] and {} is refused. */
@@ -75,6 +77,7 @@ export async function readLoraConfig(dir: string): Promise<LoraConfig> {
     targetParameters: readTargetParameters(config),
     excluded: readNames(config, 'exclude_modules'),
     layers: readLayers(config),
+    peftVersion: config.string('peft_version', '') || undefined,
   };
 }
 

@@ -15,6 +15,8 @@ export interface Projection extends Pick<RequiredTensor, 'interleaved'> {
   isTable?: true;
   /** A parameter that holds this many experts. */
   numExperts?: number;
+  /** Such a parameter is (experts, inputs, outputs) in transformers, and not (experts, outputs, inputs). */
+  isTransposed?: true;
   /** Not every version of transformers has such a module, so an adapter need not have it. */
   isOptional?: true;
 }
@@ -86,7 +88,8 @@ function* expertParameters(
 ): Generator<[string, Projection]> {
   const { numExperts, intermediateSize: inner } = moe!;
   const experts = inTransformers?.experts ?? (each?.gate ?? stacked!.gateUp).replace(/\.(?:\*\.)?\w+$/, '');
-  const own = { layer, numExperts, isOptional: true } as const;
+  const transposed = stacked?.isTransposed ? ({ isTransposed: true } as const) : {};
+  const own = { layer, numExperts, isOptional: true, ...transposed } as const;
   const rows = 2 * inner;
   const order = stacked?.isInterleaved ? { interleaved: { size: rows, rows } } : {};
   yield [`${experts}.gate_up_proj`, { ...own, ...order, name: 'experts.gate_up_proj', shape: [rows, hidden] }];

@@ -14,9 +14,25 @@ export type CompileRegex = (pattern: string) => Promise<TextTest>;
 /** A name without special characters of regular expressions. A dot stands for itself. */
 const PLAIN = /^[\w.-]+$/;
 
+/** The rank of an update, and its factor. */
+export interface LoraSettings {
+  rank: number;
+  scale: number;
+}
+
+interface Pattern {
+  matches: TextTest;
+  value: number;
+}
+
 /** Whether a module has this name, or ends with it after a dot. */
 function endsWithName(module: string, name: string): boolean {
-  return module === name || module.endsWith(`.${name}`);
+  const start = module.length - name.length;
+  return module.endsWith(name) && (start === 0 || module[start - 1] === '.');
+}
+
+function endTest(name: string): TextTest {
+  return (module) => endsWithName(module, name);
 }
 
 /** Returns the expression of what PEFT matches with a pattern. */
@@ -27,41 +43,67 @@ function endOfName(pattern: string): string {
 /** The settings of modules, by name. */
 export class ModulePatterns {
   readonly #config: LoraConfig;
-  readonly #tests: ReadonlyMap<string, TextTest>;
+  readonly #ranks: readonly Pattern[];
+  readonly #alphas: readonly Pattern[];
+  readonly #isTarget: TextTest;
+  readonly #isExcluded: TextTest;
 
-  private constructor(config: LoraConfig, tests: ReadonlyMap<string, TextTest>) {
+  private constructor(
+    config: LoraConfig,
+    ranks: readonly Pattern[],
+    alphas: readonly Pattern[],
+    isTarget: TextTest,
+    isExcluded: TextTest,
+  ) {
     this.#config = config;
-    this.#tests = tests;
+    this.#ranks = ranks;
+    this.#alphas = alphas;
+    this.#isTarget = isTarget;
+    this.#isExcluded = isExcluded;
   }
 
   /** @throws CapstanError `invalid_model` that names a key whose regular expression does not compile. */
   static async compile(config: LoraConfig, compileRegex: CompileRegex): Promise<ModulePatterns> {
-    const tests = new Map<string, TextTest>();
-    const add = async (key: string, pattern: string) => {
-      if (!tests.has(pattern)) tests.set(pattern, await compile(key, pattern, compileRegex));
+    const compiled = new Map<string, TextTest>();
+    const compile = async (key: string, pattern: string) => {
+      const matches = compiled.get(pattern) ?? (await compileOrThrow(key, pattern, compileRegex));
+      compiled.set(pattern, matches);
+      return matches;
     };
-    for (const [key, patterns] of [
-      ['rank_pattern', config.rankPattern],
-      ['alpha_pattern', config.alphaPattern],
-    ] as const)
-      for (const name of patterns.keys()) if (!PLAIN.test(name)) await add(key, endOfName(name));
-    for (const [key, names] of [
-      ['target_modules', config.targets],
-      ['exclude_modules', config.excluded],
-    ] as const)
-      if (typeof names === 'string') await add(key, names);
-    return new ModulePatterns(config, tests);
+    const compilePatterns = async (key: string, values: ReadonlyMap<string, number>) => {
+      const patterns: Pattern[] = [];
+      for (const [name, value] of values) {
+        const matches = PLAIN.test(name) ? endTest(name) : await compile(key, endOfName(name));
+        patterns.push({ matches, value });
+      }
+      return patterns;
+    };
+    const compileNames = async (key: string, names: ModuleNames | undefined): Promise<TextTest> => {
+      if (typeof names === 'string') return compile(key, names);
+      return (module) => names?.some((name) => endsWithName(module, name)) ?? false;
+    };
+    return new ModulePatterns(
+      config,
+      await compilePatterns('rank_pattern', config.rankPattern),
+      await compilePatterns('alpha_pattern', config.alphaPattern),
+      await compileNames('target_modules', config.targets),
+      await compileNames('exclude_modules', config.excluded),
+    );
   }
 
-  rank(module: string): number {
-    return this.#find(this.#config.rankPattern, module) ?? this.#config.rank;
+  /** The number of comparisons that `settings` needs at most. */
+  get count(): number {
+    return this.#ranks.length + this.#alphas.length + this.#config.targetParameters.length;
   }
 
-  /** Returns the factor of an update. */
-  scale(module: string): number {
-    const alpha = this.#find(this.#config.alphaPattern, module) ?? this.#config.alpha;
-    const rank = this.rank(module);
-    return alpha / (this.#config.isRankStabilized ? Math.sqrt(rank) : rank);
+  settings(module: string): LoraSettings {
+    const weight = `${module}.weight`;
+    // PEFT compares the patterns with the name of the parameter if `target_parameters` names it.
+    const key = this.isTargetParameter(weight) ? weight : module;
+    const { rank: defaultRank, alpha: defaultAlpha, isRankStabilized } = this.#config;
+    const rank = this.#ranks.find(({ matches }) => matches(key))?.value ?? defaultRank;
+    const alpha = this.#alphas.find(({ matches }) => matches(key))?.value ?? defaultAlpha;
+    return { rank, scale: alpha / (isRankStabilized ? Math.sqrt(rank) : rank) };
   }
 
   /** Whether `target_parameters` names a parameter of a module. */
@@ -71,26 +113,13 @@ export class ModulePatterns {
 
   /** Whether `target_modules` names a module. `isOuter`: the embedding or the LM head. */
   isTarget(module: string, layer: number, isOuter: boolean): boolean {
-    const { targets, excluded, layers, hasAllLinear } = this.#config;
-    if (targets === undefined || layers?.includes(layer) === false || (isOuter && hasAllLinear)) return false;
-    return this.#isNamed(targets, module) && !(excluded !== undefined && this.#isNamed(excluded, module));
-  }
-
-  #isNamed(names: ModuleNames, module: string): boolean {
-    if (typeof names === 'string') return this.#tests.get(names)!(module);
-    return names.some((name) => endsWithName(module, name));
-  }
-
-  #find(patterns: ReadonlyMap<string, number>, module: string): number | undefined {
-    const weight = `${module}.weight`;
-    const key = this.isTargetParameter(weight) ? weight : module;
-    for (const [name, value] of patterns)
-      if (this.#tests.get(endOfName(name))?.(key) ?? endsWithName(key, name)) return value;
-    return undefined;
+    const { layers, hasAllLinear } = this.#config;
+    if (layers?.includes(layer) === false || (isOuter && hasAllLinear)) return false;
+    return this.#isTarget(module) && !this.#isExcluded(module);
   }
 }
 
-async function compile(key: string, pattern: string, compileRegex: CompileRegex): Promise<TextTest> {
+async function compileOrThrow(key: string, pattern: string, compileRegex: CompileRegex): Promise<TextTest> {
   try {
     return await compileRegex(pattern);
   } catch (cause) {
