@@ -1,5 +1,7 @@
 #include "native/engine/adapter_loader.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,16 +14,27 @@
 namespace capstan {
 namespace {
 
-// Returns the most bytes that the packed tensors of one rank take.
-int64_t packed_bytes(const ModelSpec& spec, const AdapterSource& source, const TensorTable& tensors) {
+// The most bytes that a backend adds to the packed factors of a matrix.
+constexpr int64_t kMatrixSlack = 2048;
+
+// Returns the most bytes that the packed tensors of one rank take, and those of one layer while they are sorted.
+int64_t needed_bytes(const ModelSpec& spec, const AdapterSource& source, const TensorTable& tensors) {
   const auto padded = [](int64_t size) { return (size + kPanelFeatures - 1) / kPanelFeatures * kPanelFeatures; };
-  int64_t elements = 0;
+  int64_t elements = 0, num_matrices = 0, largest = 0;
+  std::map<int, int64_t> sorted;  // by layer: the factors B of all experts
   for (const AdapterModule& module : source.modules) {
     const FileTensor &a = tensors.at(module.a.name), &b = tensors.at(module.b.name);
     const int64_t experts = module.holds_experts() ? spec.moe.num_experts : 1;
     elements += experts * (padded(a.rows / experts) * a.cols + padded(b.rows) * (b.cols / experts + 1));
+    num_matrices += experts;
+    if (!module.holds_experts()) continue;
+    largest = std::max(largest, b.rows * b.cols);
+    sorted[module.layer] += b.rows * b.cols;
   }
-  return elements * static_cast<int64_t>(sizeof(float));
+  int64_t most_sorted = 0;
+  for (const auto& [layer, size] : sorted)
+    most_sorted = std::max(most_sorted, size);
+  return (elements + most_sorted + largest) * static_cast<int64_t>(sizeof(float)) + num_matrices * kMatrixSlack;
 }
 
 void check_memory(int64_t needed, int64_t available) {
@@ -35,12 +48,13 @@ void check_device(const ModelSpec& spec, const AdapterSource& source, const Back
   static const std::set<std::string> kMixer = {"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"};
   static const std::set<std::string> kMlp = {"gate_proj", "up_proj", "gate_up_proj", "down_proj"};
   for (const AdapterModule& module : source.modules) {
-    const bool is_of_attention = module.layer >= 0 && kMixer.contains(module.projection) &&
-                                 spec.layers[static_cast<size_t>(module.layer)].mixer == Mixer::kAttention;
-    if (is_of_attention || kMlp.contains(module.projection)) continue;
+    const bool is_of_mixer = module.layer >= 0 && kMixer.contains(module.projection);
+    const bool is_recurrent = is_of_mixer && spec.layers[static_cast<size_t>(module.layer)].mixer != Mixer::kAttention;
+    if ((is_of_mixer && !is_recurrent) || kMlp.contains(module.projection)) continue;
     throw Error(ErrorCode::kUnsupportedModel,
                 "tensor " + module.a.name + ": expected a projection of attention or of a dense MLP on the device " +
-                    backend.name + ", got " + module.projection + ", which adapters change on the CPU only");
+                    backend.name + ", got " + module.projection + (is_recurrent ? " of a recurrent layer" : "") +
+                    ", which adapters change on the CPU only");
   }
 }
 
@@ -54,7 +68,7 @@ AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, 
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
     check_device(spec, source, ranks[0].backend->info());
-    check_memory(packed_bytes(spec, source, tensors) * static_cast<int64_t>(ranks.size()),
+    check_memory(needed_bytes(spec, source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();
     // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.

@@ -53,13 +53,11 @@ void MtpDrafter::complete_step(Batch& batch, std::span<const Live> live, int num
     batch.hidden_before.push_back(num_drafts == 0 ? stored : live[i].last_row);
   }
   build_model_inputs(batch, blocks_.block_size(), kv_groups_, false);
-  // The head reads no states and has no adapters.
+  // The head reads no states. An adapter updates its embedding and its LM head, which are those of the model.
   if (blocks_.states().has_slots()) {
     batch.state_reads.assign(live.size(), 0);
     batch.state_writes.assign(live.size(), -1);
   }
-  batch.adapters.clear();
-  batch.adapter_indices.clear();
   batch.stored_before.swap(pending_);
   pending_.clear();
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "native/backend/panel_reader.h"
+#include "native/base/error.h"
 #include "native/model/recurrent_weights.h"
 #include "native/model/slicer.h"
 
@@ -52,36 +53,33 @@ struct FactorSlices {
 // Values in memory in place of a tensor of a file.
 class MemoryTensor {
  public:
-  MemoryTensor(const std::string& name, int64_t rows, int64_t cols, const std::vector<float>& values) {
+  MemoryTensor(const std::string& name, int64_t rows, int64_t cols)
+      : values_(std::make_shared<std::vector<char>>(static_cast<size_t>(rows * cols) * sizeof(float))) {
     tensor_.name = name;
     tensor_.rows = rows;
     tensor_.cols = cols;
-    const char* bytes = reinterpret_cast<const char*>(values.data());
-    values_ = std::make_shared<std::vector<char>>(bytes, bytes + values.size() * sizeof(float));
   }
   MemoryTensor(const MemoryTensor&) = delete;
   MemoryTensor& operator=(const MemoryTensor&) = delete;
 
+  float* values() { return reinterpret_cast<float*>(values_->data()); }
   TensorSlice rows(int64_t begin, int64_t count) const {
     return {&tensor_, begin, count, 0, tensor_.cols, nullptr, values_};
   }
 
  private:
   FileTensor tensor_;
-  std::shared_ptr<const std::vector<char>> values_;
+  std::shared_ptr<std::vector<char>> values_;
 };
 
 // B of a module that holds all experts is (outputs, r * experts), and the column i * experts + e is the column i of
-// expert e. Returns (experts, outputs, r).
-std::vector<float> sort_by_expert(const TensorSlice& b, int64_t num_experts) {
+// expert e. Writes (experts, outputs, r).
+void sort_by_expert(const TensorSlice& b, int64_t num_experts, float* to) {
   const std::vector<float> values = read_floats(b);
   const size_t count = static_cast<size_t>(num_experts), size = values.size() / count;
-  std::vector<float> sorted;
-  sorted.reserve(values.size());
   for (size_t expert = 0; expert < count; ++expert)
     for (size_t i = 0; i < size; ++i)
-      sorted.push_back(values[i * count + expert]);
-  return sorted;
+      *to++ = values[i * count + expert];
 }
 
 // Returns the head of an adapter that is head `head` of the model.
@@ -90,17 +88,14 @@ int64_t adapter_head(const RecurrentShape& shape, int64_t head) {
   return head % shape.num_groups * (shape.num_heads / shape.num_groups) + head / shape.num_groups;
 }
 
-// Returns A (r, heads * head_dim) with the heads in the order of the model.
-std::vector<float> sort_heads(const TensorSlice& a, const RecurrentShape& shape) {
+// Writes A (r, heads * head_dim) with the heads in the order of the model.
+void sort_heads(const TensorSlice& a, const RecurrentShape& shape, float* to) {
   const std::vector<float> values = read_floats(a);
-  std::vector<float> sorted;
-  sorted.reserve(values.size());
   for (int64_t row = 0; row < a.num_rows; ++row)
     for (int64_t head = 0; head < shape.num_heads; ++head) {
       const auto from = values.begin() + row * a.num_cols + adapter_head(shape, head) * shape.head_dim;
-      sorted.insert(sorted.end(), from, from + shape.head_dim);
+      to = std::copy_n(from, shape.head_dim, to);
     }
-  return sorted;
 }
 
 struct MlpSources {
@@ -168,14 +163,17 @@ class LayerSources {
     return {plan_.rank * size, size};
   }
 
-  const MemoryTensor& keep(const TensorSlice& from, int64_t rows, int64_t cols, const std::vector<float>& values) {
-    return *memory_.emplace_back(std::make_unique<MemoryTensor>(from.tensor->name, rows, cols, values));
+  // Returns a tensor in memory with the name of another.
+  MemoryTensor& make_tensor(const TensorSlice& from, int64_t rows, int64_t cols) {
+    return *memory_.emplace_back(std::make_unique<MemoryTensor>(from.tensor->name, rows, cols));
   }
 
   void add_mixer_outputs(FactorSlices slices) {
-    if (layer_.mixer != Mixer::kAttention && spec_.recurrent.heads_alternate)
-      slices.a = keep(slices.a, slices.a.num_rows, slices.a.num_cols, sort_heads(slices.a, spec_.recurrent))
-                     .rows(0, slices.a.num_rows);
+    if (layer_.mixer != Mixer::kAttention && spec_.recurrent.heads_alternate) {
+      MemoryTensor& sorted = make_tensor(slices.a, slices.a.num_rows, slices.a.num_cols);
+      sort_heads(slices.a, spec_.recurrent, sorted.values());
+      slices.a = sorted.rows(0, slices.a.num_rows);
+    }
     slices.add_row_parallel(o, mixer_outputs());
   }
 
@@ -190,7 +188,8 @@ class LayerSources {
       const int num_experts = spec_.moe.num_experts;
       const TensorSlice a = slicer_.whole(module.a.name), b = slicer_.whole(module.b.name);
       const int64_t r = a.num_rows / num_experts;
-      const MemoryTensor& sorted = keep(b, num_experts * b.num_rows, r, sort_by_expert(b, num_experts));
+      MemoryTensor& sorted = make_tensor(b, num_experts * b.num_rows, r);
+      sort_by_expert(b, num_experts, sorted.values());
       for (int expert = 0; expert < num_experts; ++expert) {
         FactorSlices slices{a, sorted.rows(expert * b.num_rows, b.num_rows), module.scale};
         slices.a.row_begin = expert * r, slices.a.num_rows = r;
@@ -270,6 +269,9 @@ class AdapterLoad {
 
   std::unique_ptr<LoraMatrix> load(LoraSource& from, const Matrix* matrix) {
     if (from.factors.empty()) return nullptr;
+    if (matrix == nullptr)
+      throw Error(ErrorCode::kInvalidModel, "tensor " + from.factors[0].a.tensor->name +
+                                                ": expected a projection of the model, got one that it does not have");
     from.memory = &adapter_.memory;
     std::unique_ptr<LoraMatrix> lora = backend_.load_lora(from, *matrix);
     adapter_.bytes += lora->bytes;

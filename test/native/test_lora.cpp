@@ -173,6 +173,17 @@ void add_experts(TinyAdapter& one, TinyAdapter& two) {
   two.add(1, "shared_expert.gate_proj", 5, 64, 96).add(1, "shared_expert.up_proj", 2, 64, 96);
 }
 
+// Rows that only one of them changes, beside those of the other in the same experts.
+void add_attention_beside_experts(TinyAdapter& one, TinyAdapter& two) {
+  one.add(1, "experts.down_proj", 5 * 2, 64, 64);
+  two.add(1, "q_proj", 3, 64, 128);
+}
+
+void add_attention(TinyAdapter& one, TinyAdapter& two) {
+  one.add(1, "o_proj", 3, 128, 64);
+  two.add(1, "q_proj", 3, 64, 128);
+}
+
 void expect_own_answers(const TinyShape& shape, AddModules add_modules) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const TinyModel model(shape, dtype);
@@ -217,7 +228,8 @@ TEST(adapters_change_the_answers_of_their_requests_only) {
   expect_own_answers(TinyShape{}, add_projections);
   expect_own_answers(TinyShape{}, add_vocabulary);
   expect_own_answers(tied, add_vocabulary);
-  expect_own_answers(mixture, add_experts);
+  for (const AddModules add_modules : {add_experts, add_attention_beside_experts, add_attention})
+    expect_own_answers(mixture, add_modules);
 }
 
 // B of a gated matrix has an even number of rows, so the kernel reads one more lane than a factor of odd rank has.
@@ -319,6 +331,25 @@ TEST(adapters_have_the_experts_one_by_one_or_all_at_once) {
   EXPECT_ERROR("invalid_model", session.engine().load_adapter(both.source));
   deep.add(1, "experts.down_proj", 3 * 9, 64, 64);  // the maximum rank is 8
   EXPECT_ERROR("invalid_model", session.engine().load_adapter(deep.source));
+}
+
+TEST(an_adapter_of_a_gate_that_the_model_does_not_have_is_refused) {
+  TinyShape shape;
+  shape.is_gemma4 = true;
+  shape.num_experts = 3, shape.top_k = 2, shape.shared_expert_size = 96;
+  const TinyModel model(shape, DType::kF32);
+  Session session(with_adapters(model.request()));
+  TinyAdapter adapter(1);
+  adapter.add(1, "shared_gate", 2, 64, 1);
+  std::string message;
+  try {
+    session.engine().load_adapter(adapter.source);
+  } catch (const Error& error) {
+    EXPECT(error.code() == ErrorCode::kInvalidModel);
+    message = error.what();
+  }
+  EXPECT_EQ(message,
+            "tensor layers.1.shared_gate.lora_A: expected a projection of the model, got one that it does not have");
 }
 
 TEST(adapters_are_unloaded_after_their_last_sequence) {

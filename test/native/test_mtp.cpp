@@ -13,6 +13,7 @@
 #include "test/native/draft_answers.h"
 #include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
+#include "test/native/tiny_adapter.h"
 #include "test/native/tiny_model.h"
 
 namespace capstan {
@@ -280,6 +281,34 @@ TEST(mtp_drafts_follow_the_grammar) {
   const EngineStats stats = session.engine().stats();
   EXPECT(stats.num_draft_tokens > 30);
   EXPECT_EQ(num_accepted(stats), stats.num_draft_tokens);
+}
+
+// An update of the LM head decides each token alone, so drafts hold only if the head has it too.
+TEST(mtp_drafts_follow_the_vocabulary_of_an_adapter) {
+  TinyShape shape;
+  shape.has_mtp = true;
+  const TinyModel model(shape, DType::kF32);
+  testing::TinyAdapter adapter;
+  adapter.add(-1, "embed_tokens", 3, 300, 64).add(-1, "lm_head", 1, 64, 300, 3.0f);
+  const auto answer_of = [&](LoadRequest load, EngineStats& stats) {
+    load.has_adapters = true;
+    load.max_loras = 1;
+    load.max_lora_rank = 8;
+    Session session(load);
+    Request request;
+    request.prompt_token_ids = {7, 30, 211, 5, 64, 3};
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = 60;
+    request.sampling.num_logprobs = testing::kNumAlternatives;
+    request.adapter_id = session.engine().load_adapter(adapter.source);
+    const Answer answer = session.wait(session.submit(std::move(request)));
+    stats = session.engine().stats();
+    return answer;
+  };
+  EngineStats plain, drafted;
+  const Answer wanted = answer_of(without_head(model.request()), plain);
+  EXPECT(answer_of(with_drafts(model.request(), 3), drafted) == wanted);
+  EXPECT(drafted.num_draft_tokens > 10 && 3 * num_accepted(drafted) > drafted.num_draft_tokens);
 }
 
 TEST(mtp_head_takes_memory_of_the_kv_cache) {

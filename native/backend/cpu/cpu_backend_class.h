@@ -209,8 +209,9 @@ class CpuBackend final : public Backend {
   void scale_logits(float* logits, int64_t num_ids);
   // q_size: features of all heads.
   void allocate_lora(int64_t q_size);
-  void allocate_expert_lora(int64_t num_pairs);
-  LoraBuffers make_lora_buffers(int64_t num_rows, int64_t num_runs);
+  void allocate_expert_lora(int64_t num_pairs, int64_t widest);
+  // `widest`: the most inputs of a matrix.
+  LoraBuffers make_lora_buffers(int64_t num_rows, int64_t num_runs, int64_t widest);
   // Begins the update of one matrix: of_adapter(adapter) returns it, or null. Until end_update, the rows that norm_rows
   // and pack_rows store are stored for A too.
   template <typename OfAdapter>
@@ -245,6 +246,8 @@ class CpuBackend final : public Backend {
                           void* const* published);
   // Adds the updates of the embedding to the hidden states.
   void update_embeddings();
+  // Whether a row of the step has an adapter with an update of such a matrix of the layer's experts.
+  bool has_expert_update(std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix) const;
   // Sets the runs of the pairs of experts that have an update of the given matrix.
   void plan_expert_update(std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix);
   const CpuLora* lora_of_pair(int expert, int64_t pair, std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix) const;
@@ -258,7 +261,7 @@ class CpuBackend final : public Backend {
   void route(const LayerWeights& weights);
   // The activations of the pairs of an expert, at the place of its first pair.
   ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
-  // The input of an expert's down projection, or f32 rows that are quantized to it.
+  // The input of an expert's down projection, or f32 rows that are stored in it, and for the adapters.
   ActTiles gated_tiles(int expert, const CpuMatrix& down_proj) const;
   void pack_expert_inputs(const LayerWeights& weights);
   void run_expert_gate_up(const MoeWeights& moe);
@@ -304,7 +307,7 @@ class CpuBackend final : public Backend {
   HugeBuffer router_logits_;   // (max_num_tokens, num_experts rounded up to 16)
   HugeBuffer expert_acts_;     // (max_pairs, expert_act_words) ActTiles: inputs of the experts
   HugeBuffer expert_mlp_;      // the same: inputs of their down projections
-  HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized
+  HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized, or stored a second time for adapters
   HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results; then t of the adapters
   HugeBuffer expert_sums_;     // (max_num_tokens, hidden_stride) of Moe::has_separate_norms: what has a norm next
   int64_t expert_act_words_ = 0;
@@ -337,7 +340,8 @@ class CpuBackend final : public Backend {
   std::vector<int64_t> lora_panels_;           // scratch of multiply_runs
   LoraBuffers lora_;                           // by place of the row
   LoraBuffers expert_lora_;                    // by pair
-  int64_t lora_act_words_ = 0, lora_t_stride_ = 0, lora_lane_stride_ = 0;
+  bool updates_expert_down_ = false;           // some rows have an update of the layer's down projections
+  int64_t lora_t_stride_ = 0, lora_lane_stride_ = 0;
 };
 
 template <typename OfAdapter>

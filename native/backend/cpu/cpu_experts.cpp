@@ -153,13 +153,13 @@ void CpuBackend::run_expert_gate_up(const MoeWeights& moe) {
 
 ActTiles CpuBackend::gated_tiles(int expert, const CpuMatrix& down_proj) const {
   const ActTiles acts = expert_tiles(expert_mlp_, expert, down_proj);
-  if (!is_int8(acts.format) && lora_plan_.groups.empty()) return acts;
+  if (!is_int8(acts.format) && !updates_expert_down_) return acts;
   return float_rows(expert_tiles(expert_mlp_f32_, expert, down_proj).data, acts.rows, down_proj);
 }
 
 void CpuBackend::run_expert_down(const MoeWeights& moe) {
   const auto down = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).down_proj); };
-  const bool has_float_rows = max_act_words_ > 0 || !lora_plan_.groups.empty();
+  const bool has_float_rows = max_act_words_ > 0 || updates_expert_down_;
   team_.for_pieces(has_float_rows ? model_.moe.num_experts + 1 : 0, 1, [&](int, int64_t begin, int64_t end) {
     for (int expert = static_cast<int>(begin); expert < end; ++expert) {
       if (expert_plan_.num_pairs(expert) == 0) continue;
@@ -245,6 +245,7 @@ void CpuBackend::add_expert_sums(const LayerWeights& weights) {
 
 void CpuBackend::moe_residual(const LayerWeights& weights) {
   const PartScope part(profile_, StepPart::kExperts);
+  updates_expert_down_ = has_expert_update(&ExpertAdapter::down_proj);
   route(weights);
   pack_expert_inputs(weights);
   run_expert_gate_up(*weights.moe);

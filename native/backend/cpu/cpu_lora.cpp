@@ -1,5 +1,6 @@
 // The updates of the CPU backend by adapters. Before a product, the rows with an adapter are stored a second time, in
-// the order of their adapters, and multiplied with A. The product then adds B · t to its sums.
+// the order of their adapters, and multiplied with A. The product then adds B · t to its sums. The pairs of experts
+// stay in the order of the plan.
 #include <algorithm>
 
 #include "native/backend/cpu/cpu_backend_class.h"
@@ -15,12 +16,14 @@ std::unique_ptr<LoraMatrix> CpuBackend::load_lora(const LoraSource& source, cons
   return lora;
 }
 
-LoraBuffers CpuBackend::make_lora_buffers(int64_t num_rows, int64_t num_runs) {
+LoraBuffers CpuBackend::make_lora_buffers(int64_t num_rows, int64_t num_runs, int64_t widest) {
   const auto floats = [&](int64_t stride, const char* purpose) {
     return HugeBuffer(static_cast<size_t>(num_rows * stride) * sizeof(float), purpose);
   };
   LoraBuffers buffers;
-  buffers.acts = floats(lora_act_words_, "the inputs of adapters");
+  // The layout with the most words pads each part of K to whole blocks.
+  buffers.act_words = round_up(widest, kBlockK) + 8 * kBlockK;
+  buffers.acts = floats(buffers.act_words, "the inputs of adapters");
   buffers.lanes = floats(lora_lane_stride_, "the products of adapters");
   buffers.rows.resize(static_cast<size_t>(num_rows));
   buffers.runs.reserve(static_cast<size_t>(num_runs));
@@ -29,25 +32,21 @@ LoraBuffers CpuBackend::make_lora_buffers(int64_t num_rows, int64_t num_runs) {
 }
 
 void CpuBackend::allocate_lora(int64_t q_size) {
-  const int64_t widest =
-      std::max({model_.hidden_size, model_.intermediate_size, q_size, model_.recurrent.output_size(),
-                model_.moe.intermediate_size, model_.moe.shared_intermediate_size, model_.per_layer_input_size});
-  // The layout with the most words pads each part of K to whole blocks.
-  lora_act_words_ = round_up(widest, kBlockK) + 8 * kBlockK;
+  const int64_t widest = std::max({model_.hidden_size, model_.intermediate_size, q_size, model_.recurrent.output_size(),
+                                   model_.per_layer_input_size});
   const bool has_delta_nets =
       std::ranges::any_of(model_.layers, [](const DeviceLayer& layer) { return layer.mixer == Mixer::kDeltaNet; });
   lora_t_stride_ = max_lora_values(limits_.max_lora_rank, has_delta_nets);
   lora_lane_stride_ = max_lora_lanes(limits_.max_lora_rank);
   const int max_rows = std::max(limits_.max_num_tokens, limits_.max_num_seqs);
-  lora_ = make_lora_buffers(max_rows, limits_.max_num_seqs);
+  lora_ = make_lora_buffers(max_rows, limits_.max_num_seqs, widest);
   lora_of_group_.resize(static_cast<size_t>(limits_.max_num_seqs));
   lora_plan_.reserve(limits_.max_num_tokens, limits_.max_num_seqs);
   head_plan_.reserve(limits_.max_num_seqs, limits_.max_num_seqs);
 }
 
-void CpuBackend::allocate_expert_lora(int64_t num_pairs) {
-  expert_lora_ = make_lora_buffers(num_pairs, num_pairs);
-  expert_lora_.t = expert_out_.as<float>() + num_pairs * hidden_stride_;
+void CpuBackend::allocate_expert_lora(int64_t num_pairs, int64_t widest) {
+  expert_lora_ = make_lora_buffers(num_pairs, num_pairs, widest);
 }
 
 void CpuBackend::begin_layer_update(std::unique_ptr<LoraMatrix> LayerAdapter::* matrix) {
@@ -61,7 +60,7 @@ const CpuLora* CpuBackend::lora_of_row(int64_t row) const {
 }
 
 ActTiles CpuBackend::lora_tiles(const LoraBuffers& buffers, const LoraRun& run) const {
-  return act_tiles(buffers.acts.as<uint32_t>() + run.first * lora_act_words_, run.count, *run.lora->a);
+  return act_tiles(buffers.acts.as<uint32_t>() + run.first * buffers.act_words, run.count, *run.lora->a);
 }
 
 void CpuBackend::store_lora_row(const float* x, const Vector* norm, int64_t k, int64_t row) const {
@@ -178,7 +177,7 @@ const float* CpuBackend::sum_update(const LoraBuffers& buffers, const CpuLora& l
     t[i] = part[0] * lora.scales[i];
   }
   // The product with A is done, so the rows are free.
-  float* out = buffers.acts.as<float>() + place * lora_act_words_;
+  float* out = buffers.acts.as<float>() + place * buffers.act_words;
   kernels_.lora_update({&lora.parts[0].view, t}, hidden_stride_ / kPanelFeatures, out);
   return out;
 }
@@ -195,7 +194,7 @@ void CpuBackend::update_embeddings() {
       gather_row(*lora->a, step_.input_ids[row], t);
       for (int64_t i = 0; i < lora->a->cols; ++i)
         t[i] *= lora->scales[static_cast<size_t>(i)] * model_.embedding_scale;
-      float* update = lora_.acts.as<float>() + row * lora_act_words_;
+      float* update = lora_.acts.as<float>() + row * lora_.act_words;
       kernels_.lora_update({&lora->parts[0].view, t}, hidden_stride_ / kPanelFeatures, update);
       kernels_.add_row(hidden_row(row), update, model_.hidden_size);
     }
@@ -214,10 +213,17 @@ const CpuLora* CpuBackend::lora_of_pair(int expert, int64_t pair,
   return static_cast<const CpuLora*>((layer.experts[static_cast<size_t>(expert)].*matrix).get());
 }
 
+bool CpuBackend::has_expert_update(std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix) const {
+  return std::ranges::any_of(lora_plan_.groups, [&](const LoraPlan::Group& group) {
+    return std::ranges::any_of(group.adapter->layers[static_cast<size_t>(layer_)].experts,
+                               [&](const ExpertAdapter& expert) { return expert.*matrix != nullptr; });
+  });
+}
+
 void CpuBackend::plan_expert_update(std::unique_ptr<LoraMatrix> ExpertAdapter::* matrix) {
   std::vector<LoraRun>& runs = expert_lora_.runs;
   runs.clear();
-  if (lora_plan_.groups.empty()) return;
+  if (!has_expert_update(matrix)) return;
   for (int expert = 0; expert <= model_.moe.num_experts; ++expert) {
     int64_t pair = expert_plan_.first_pair[static_cast<size_t>(expert)];
     const int64_t end = pair + expert_plan_.num_pairs(expert);

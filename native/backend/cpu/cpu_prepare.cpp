@@ -82,11 +82,11 @@ void CpuBackend::allocate() {
   }
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  const int64_t max_words = std::max({max_act_words_, max_plain_words_, lora_act_words_});
+  const int64_t max_words = std::max(max_act_words_, max_plain_words_);
   acts_ = floats(act_rows * std::max(round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(),
                                                         model_.max_head_size()}),
                                               2),
-                                     max_words),
+                                     std::max(max_words, lora_.act_words)),
                  "the activations");
   mlp_acts_ =
       floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
@@ -115,15 +115,17 @@ void CpuBackend::allocate() {
     expert_plan_.reserve(model_.moe, limits_.max_num_tokens);
     const int64_t pairs = rows * expert_plan_.slots;
     const int64_t inner = std::max(model_.moe.intermediate_size, model_.moe.shared_intermediate_size);
-    expert_act_words_ = std::max(round_up(std::max(model_.hidden_size, inner), 2), max_words);
+    const int64_t widest = std::max(model_.hidden_size, inner);
+    const bool has_lora = limits_.max_lora_rank > 0;
+    if (has_lora) allocate_expert_lora(pairs, widest);
+    expert_act_words_ = std::max({round_up(widest, 2), max_words, expert_lora_.act_words});
     router_logits_ = floats(rows * round_up(model_.moe.num_experts, 16), "the logits of the router");
     expert_acts_ = floats(pairs * expert_act_words_, "the inputs of the experts");
     expert_mlp_ = floats(pairs * expert_act_words_, "the activations of the experts");
-    const bool has_lora = limits_.max_lora_rank > 0;
     if (max_act_words_ > 0 || has_lora)
       expert_mlp_f32_ = floats(pairs * expert_act_words_, "the activations of the experts");
     expert_out_ = floats(pairs * (hidden_stride_ + lora_t_stride_), "the results of the experts");
-    if (has_lora) allocate_expert_lora(pairs);
+    expert_lora_.t = expert_out_.as<float>() + pairs * hidden_stride_;
     if (model_.moe.has_separate_norms) expert_sums_ = floats(rows * hidden_stride_, "the sums of the experts");
   }
 

@@ -77,11 +77,12 @@ struct LoraPlan {
 struct LoraRun {
   const CpuLora* lora = nullptr;
   int64_t first = 0, count = 0;
-  int expert = 0;  // of pairs of an expert
+  int expert = 0;  // whose pairs these are; unused for rows of a step
 };
 
 // The inputs of rows with an update, and their products with A.
 struct LoraBuffers {
+  int64_t act_words = 0;
   HugeBuffer acts;            // (rows, act_words) ActTiles of each run
   HugeBuffer lanes;           // (rows, lane_stride) t for gated matrices
   float* t = nullptr;         // (rows, t_stride) not owned

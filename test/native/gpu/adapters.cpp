@@ -144,5 +144,24 @@ TEST(cuda_adapters_of_other_layers_are_refused_with_their_tensor) {
   expect_refusal(1, "experts.1.up_proj", 64, shape.expert_size);
 }
 
+TEST(cuda_adapters_of_recurrent_layers_are_refused_with_their_tensor) {
+  TinyShape shape = splittable_shape();
+  shape.first_mixer = Mixer::kDeltaNet;
+  const TinyModel model(shape, DType::kF16);
+  Session session(on_device(model, 1, false));
+  TinyAdapter adapter;
+  adapter.add(1, "o_proj", 3, 128, 64).add(0, "o_proj", 3, 128, 64);
+  std::string message;
+  try {
+    session.engine().load_adapter(adapter.source);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_EQ(
+      message,
+      "tensor layers.0.o_proj.lora_A: expected a projection of attention or of a dense MLP on the device cuda, got "
+      "o_proj of a recurrent layer, which adapters change on the CPU only");
+}
+
 }  // namespace
 }  // namespace capstan::testing
