@@ -288,7 +288,7 @@ TEST(mtp_drafts_follow_the_vocabulary_of_an_adapter) {
   TinyShape shape;
   shape.has_mtp = true;
   const TinyModel model(shape, DType::kF32);
-  testing::TinyAdapter adapter;
+  testing::TinyAdapter adapter(5);
   adapter.add(-1, "embed_tokens", 3, 300, 64).add(-1, "lm_head", 1, 64, 300, 3.0f);
   const auto answer_of = [&](LoadRequest load, EngineStats& stats) {
     load.has_adapters = true;
@@ -308,7 +308,7 @@ TEST(mtp_drafts_follow_the_vocabulary_of_an_adapter) {
   EngineStats plain, drafted;
   const Answer wanted = answer_of(without_head(model.request()), plain);
   EXPECT(answer_of(with_drafts(model.request(), 3), drafted) == wanted);
-  EXPECT(drafted.num_draft_tokens > 10 && 3 * num_accepted(drafted) > drafted.num_draft_tokens);
+  EXPECT(drafted.num_draft_tokens > 10 && 2 * num_accepted(drafted) > drafted.num_draft_tokens);
 }
 
 TEST(mtp_head_takes_memory_of_the_kv_cache) {
