@@ -130,7 +130,10 @@ export interface EngineOptions {
   enableLora?: boolean;
   /** Adapters to load with the model: their folders by name. See {@link Engine.loadAdapter}. */
   loraModules?: Readonly<Record<string, string>>;
-  /** Maximum rank of an adapter, up to 256. A larger one takes more memory, used or not. Default: 64. */
+  /**
+   * Maximum rank of an adapter, up to 256. A larger one takes more memory, used or not. Mixtures of experts take it
+   * once per token and chosen expert. Default: 64.
+   */
   maxLoraRank?: number;
   /** Maximum number of loaded adapters. Any number of them may run in one step. Default: 64. */
   maxLoras?: number;

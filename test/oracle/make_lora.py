@@ -144,6 +144,18 @@ CASES = {
         {"r": 4, "lora_alpha": 4, "target_modules": "all-linear", "target_parameters": ["experts.gate_up_proj", "gate.weight"]},
     ),
     "mixtral-old-experts": ("mixtral-f32", torch.float32, {"r": 3, "lora_alpha": 3, "target_modules": ["w1", "w2", "w3", "gate"]}),
+    "olmoe-rslora": (
+        "olmoe-f32",
+        torch.float32,
+        {
+            "r": 4,
+            "lora_alpha": 3,
+            "use_rslora": True,
+            "target_modules": [],
+            "target_parameters": ["experts.gate_up_proj", "experts.down_proj", "gate.weight"],
+            "rank_pattern": {"experts.down_proj": 2},
+        },
+    ),
     "glm4-moe-shared": (
         "glm4-moe-f32",
         torch.float32,
