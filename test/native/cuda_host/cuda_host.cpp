@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -361,7 +362,10 @@ void Block::entry() {
   // The stacks start as zeros, and the next one lies below.
   uint64_t lowest;
   std::memcpy(&lowest, fiber.stack, sizeof lowest);
-  if (lowest != 0) std::abort();
+  if (lowest != 0) {
+    std::fputs("cuda_host: a thread needs more than its stack\n", stderr);
+    std::abort();
+  }
   if (is_pdl_kernel && !fiber.has_waited && !block.error)
     block.error = std::make_exception_ptr(
         std::runtime_error("cuda_host: a thread of a PDL kernel ended without griddepcontrol_wait"));
