@@ -260,12 +260,22 @@ struct Block {
 #endif
   }
 
-  // Returns the next lane of the warp that can run in this round, or null at the end of the round.
+  // Whether a wait is over. A fiber calls it at its end too, where nothing catches an exception.
+  bool is_over(const Fiber& fiber) noexcept {
+    try {
+      return (*fiber.is_over)();
+    } catch (...) {
+      error = std::current_exception();
+      return false;
+    }
+  }
+
+  // Returns the next lane of the warp that can run in this round, or null at the end of the round and after an error.
   Fiber* next_lane() {
-    while (num_lanes_seen < 32) {
+    while (!error && num_lanes_seen < 32) {
       const unsigned i = warp * 32 + (first_lane + num_lanes_seen++) % 32;
       Fiber& fiber = fibers[i];
-      if (fiber.state == State::kWaiting && (*fiber.is_over)()) fiber.state = State::kReady;
+      if (fiber.state == State::kWaiting && is_over(fiber)) fiber.state = State::kReady;
       if (fiber.state != State::kReady) continue;
       running = i;
       place.thread = fiber.thread;
@@ -281,7 +291,7 @@ struct Block {
 #endif
 #if defined(__x86_64__)
     // Going to the next lane directly saves half of the switches. AddressSanitizer would need both stacks.
-    const Fiber* const next = error || CAPSTAN_ASAN ? nullptr : next_lane();
+    const Fiber* const next = CAPSTAN_ASAN ? nullptr : next_lane();
     capstan_fiber_switch(&fiber.stack_pointer, next != nullptr ? next->stack_pointer : main_stack_pointer);
 #else
     swapcontext(&fiber.context, &main_context);
@@ -340,8 +350,8 @@ struct Block {
         while (Fiber* const fiber = next_lane()) {
           has_run = true;
           resume(*fiber);
-          if (error) std::rethrow_exception(error);
         }
+        if (error) std::rethrow_exception(error);
       }
       if (!has_run && !has_skipped && !run_previous_kernel()) fail_wait("cuda_host: deadlock:" + fiber_locations());
     }
