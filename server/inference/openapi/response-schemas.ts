@@ -76,6 +76,12 @@ const tokenLogprob = {
 
 const chunkHead = { id: string, created: seconds, model: string };
 
+const chatChoice = {
+  index: count,
+  logprobs: nullable(ref('ChatLogprobs')),
+  finish_reason: finishReason,
+  stop_reason: stopReason,
+};
 const chatCompletion = {
   id: string,
   object: { const: 'chat.completion' },
@@ -84,19 +90,11 @@ const chatCompletion = {
   choices: list(
     exactly(
       {
-        index: count,
+        ...chatChoice,
         message: exactly(
-          {
-            role: string,
-            reasoning_content: nullable(string),
-            content: string,
-            tool_calls: list(toolCall),
-          },
+          { role: string, reasoning_content: nullable(string), content: string, tool_calls: list(toolCall) },
           { reasoning: string },
         ),
-        logprobs: nullable(ref('ChatLogprobs')),
-        finish_reason: finishReason,
-        stop_reason: stopReason,
       },
       { token_ids: tokenIds },
     ),
@@ -105,6 +103,19 @@ const chatCompletion = {
   usage: ref('Usage'),
   prompt_logprobs: nullable(ref('PromptLogprobs')),
 };
+/** A service stores the completions of other servers too, and of streams. They have fewer fields. */
+const storedChoice = exactly(
+  {
+    index: count,
+    message: exactly(
+      { role: string, content: nullable(string) },
+      { reasoning_content: nullable(string), reasoning: string, tool_calls: list(toolCall) },
+    ),
+    logprobs: chatChoice.logprobs,
+    finish_reason: finishReason,
+  },
+  { stop_reason: stopReason, token_ids: tokenIds },
+);
 const promptParts = { prompt_token_ids: tokenIds, prompt_text: string };
 const asSent = { description: 'As sent, else null' };
 
@@ -134,6 +145,8 @@ export const RESPONSE_SCHEMAS = {
   StoredChatCompletion: exactly(
     {
       ...chatCompletion,
+      choices: list(storedChoice, { minItems: 1 }),
+      usage: nullable(ref('Usage')),
       request_id: string,
       metadata: { type: 'object', additionalProperties: string },
       frequency_penalty: asSent,

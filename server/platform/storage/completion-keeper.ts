@@ -6,15 +6,20 @@ import {
   newCompletionId,
   readCompletionRequest,
   type ResponseStore,
+  shapeOf,
   storedCompletion,
   topLevelValues,
   withTopLevelValues,
 } from 'capstan/internal';
 import type { KeptRequest, KeptResponse } from '../gateway/owner-storage';
 import { CompletionParts } from './completion-parts';
-import { dataOf, isObject, type Json, KeptReply, type ReplyRewriter, textOf } from './kept-reply';
+import { isObject, type Json, KeptReply, objectOf, type ReplyRewriter, textOf } from './kept-reply';
 
 const STORE = Buffer.from('"store"');
+const OBJECT = 'chat.completion';
+/** Limits of one event. One with more passes unchanged: it would take long to read, or overflow the stack. */
+const MAX_FIELDS = 50_000;
+const MAX_DEPTH = 256;
 
 /** Keeps the chat completions of replicas, which get `store: false`. */
 export class CompletionKeeper {
@@ -74,28 +79,57 @@ class OneCompletion implements ReplyRewriter {
   readonly #facts: OneCompletionFacts;
   readonly #id = newCompletionId();
   readonly #parts = new CompletionParts();
+  #hasEnded = false;
 
   constructor(facts: OneCompletionFacts) {
     this.#facts = facts;
   }
 
   whole(value: Json): Promise<Json> | undefined {
-    if (value.object !== 'chat.completion' || !Array.isArray(value.choices)) return undefined;
-    return this.#keep(value);
+    // Some servers omit `object`.
+    if ((value.object ?? OBJECT) !== OBJECT || !Array.isArray(value.choices)) return undefined;
+    return this.#keep({ ...value, object: OBJECT });
   }
 
   event(event: Buffer): string | Promise<string> | undefined {
     const text = event.toString();
-    if (textOf(text) === '[DONE]') {
-      const completion = this.#parts.completion();
-      return completion === undefined ? undefined : this.#keep(completion).then(() => text);
+    const data = textOf(text);
+    if (data === '[DONE]') return this.#end(text);
+    // A comment.
+    if (data === '') return undefined;
+    const { numFields, depth } = shapeOf(Buffer.from(data));
+    const chunk = numFields > MAX_FIELDS || depth > MAX_DEPTH ? undefined : objectOf(data);
+    if (chunk === undefined) {
+      this.#parts.break();
+      return undefined;
     }
-    const chunk = dataOf(text);
-    if (chunk === undefined) return undefined;
     this.#parts.take(chunk, event.length);
     if (!Array.isArray(chunk.choices)) return undefined;
-    if (this.#facts.hidesUsage && chunk.choices.length === 0 && isObject(chunk.usage)) return '';
-    return `data: ${JSON.stringify({ ...chunk, id: this.#id })}\n\n`;
+    const shown: Record<string, unknown> = { ...chunk, id: this.#id };
+    if (this.#facts.hidesUsage) {
+      if (chunk.choices.length === 0 && isObject(chunk.usage)) return '';
+      delete shown.usage;
+    }
+    return `data: ${JSON.stringify(shown)}\n\n`;
+  }
+
+  skipped(): void {
+    this.#parts.break();
+  }
+
+  /** @param text The event that ends the stream. */
+  #end(text: string): Promise<string> | undefined {
+    const completion = this.#hasEnded ? undefined : this.#parts.completion();
+    if (completion === undefined) {
+      const { log, requestId } = this.#facts;
+      if (!this.#hasEnded) log.warn({ requestId }, 'a chat completion is incomplete or too large to be stored');
+      this.#hasEnded = true;
+      return undefined;
+    }
+    this.#hasEnded = true;
+    // Releases the parts. Nothing is kept after the end.
+    this.#parts.break();
+    return this.#keep(completion).then(() => text);
   }
 
   async #keep(completion: Json): Promise<Json> {

@@ -6,12 +6,14 @@ const LINE_FEED = 0x0a;
 const RETURN = 0x0d;
 export type Json = Readonly<Record<string, unknown>>;
 
-/** What becomes of a replica's response on its way to the client. Its promises do not reject. */
+/** What becomes of a replica's response on its way to the client. */
 export interface ReplyRewriter {
   /** Returns a JSON response as the client gets it. Undefined: unchanged. */
   whole(value: Json): Promise<Json> | undefined;
   /** Returns an event of a stream, with its blank line, as the client gets it. Undefined: unchanged. */
   event(event: Buffer): string | Promise<string> | undefined;
+  /** Called for an event that passes unchanged because it is too long or cannot be rewritten. */
+  skipped?(): void;
 }
 
 /** Receives a replica's response, and passes it on with the changes of a rewriter. */
@@ -87,9 +89,14 @@ export class KeptReply implements HttpReply {
   }
 
   async #rewritten(body: Buffer): Promise<Buffer | string> {
-    const value = parsed(body.toString());
-    const rewritten = isObject(value) ? await this.#rewriter.whole(value) : undefined;
-    return rewritten === undefined ? body : JSON.stringify(rewritten);
+    try {
+      const value = parsed(body.toString());
+      const rewritten = isObject(value) ? await this.#rewriter.whole(value) : undefined;
+      return rewritten === undefined ? body : JSON.stringify(rewritten);
+    } catch {
+      // A deeply nested value can be parsed, but not written.
+      return body;
+    }
   }
 }
 
@@ -144,14 +151,29 @@ class EventRewriter {
     if (this.#numBytes <= MAX_RESPONSE_BYTES) return true;
     // An event that is too long is no longer held. Its beginning is not that of an event any more.
     this.#numBytes = 0;
+    this.#rewriter.skipped?.();
     return this.#write(Buffer.concat(this.#event.splice(0)));
   }
 
   #pass(last: Buffer): boolean {
     const event = this.#event.length === 0 ? last : Buffer.concat([...this.#event.splice(0), last]);
     this.#numBytes = 0;
-    const rewritten = this.#rewriter.event(event) ?? event;
+    const rewritten = this.#rewritten(event);
     return rewritten instanceof Promise ? this.#writeLater(rewritten) : this.#write(rewritten);
+  }
+
+  /** An event that cannot be rewritten passes as it is. A deeply nested one can be parsed, but not written. */
+  #rewritten(event: Buffer): Buffer | string | Promise<Buffer | string> {
+    const skip = (): Buffer => {
+      this.#rewriter.skipped?.();
+      return event;
+    };
+    try {
+      const rewritten = this.#rewriter.event(event) ?? event;
+      return rewritten instanceof Promise ? rewritten.catch(skip) : rewritten;
+    } catch {
+      return skip();
+    }
   }
 
   #write(data: Buffer | string): boolean {
@@ -159,7 +181,7 @@ class EventRewriter {
   }
 
   /** Returns false, so that little more comes before it is written. */
-  #writeLater(data: Buffer | string | Promise<string>): boolean {
+  #writeLater(data: Buffer | string | Promise<Buffer | string>): boolean {
     const tail = Promise.all([data, this.#tail]).then(([ready]) => {
       this.#stream.write(ready);
       if (this.#tail === tail) this.#tail = undefined;
@@ -171,7 +193,11 @@ class EventRewriter {
 
 /** Returns the JSON object of an event. Undefined for any other event. */
 export function dataOf(event: string): Json | undefined {
-  const value = parsed(textOf(event));
+  return objectOf(textOf(event));
+}
+
+export function objectOf(text: string): Json | undefined {
+  const value = parsed(text);
   return isObject(value) ? value : undefined;
 }
 
