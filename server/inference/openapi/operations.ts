@@ -102,7 +102,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
       model: { type: 'string' },
       'metadata[key]': { type: 'string', description: 'The value that the metadata has at a key' },
     },
-    errors: STORED_COMPLETION_ERRORS,
+    errors: [...STORED_COMPLETION_ERRORS, 'queue_full'],
   },
   'GET /v1/chat/completions/{completion_id}': { response: 'StoredChatCompletion', errors: STORED_COMPLETION_ERRORS },
   'POST /v1/chat/completions/{completion_id}': {

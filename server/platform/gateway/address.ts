@@ -19,6 +19,7 @@ const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize',
 const REPEATABLE_PATHS = new Set([
   ...INFERENCE_PATHS,
   '/v1/chat/completions',
+  '/v1/chat/completions/render',
   '/v1/completions',
   '/v1/embeddings',
   '/v1/rerank',

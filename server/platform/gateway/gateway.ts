@@ -276,11 +276,12 @@ export class Gateway {
       hasStorage(address, target) &&
       storage?.serves(request.method, address.path) === true
     ) {
-      const { requestId } = state;
-      const { keyId, ownerId } = state.grant;
+      const { requestId, grant } = state;
+      const { keyId, ownerId } = grant;
       const { deploymentId } = target;
+      const mayCall = (id: string): boolean => id === deploymentId || grant.mayCall?.(id) === true;
       return storage.handle(
-        { requestId, keyId, ownerId, deploymentId },
+        { requestId, keyId, ownerId, deploymentId, mayCall },
         { ...request, path: address.path },
         new RecordedReply(recorded, this.#cors.headers(request)),
       );
@@ -310,7 +311,7 @@ export class Gateway {
         ? undefined
         : await keepCall(
             storage,
-            { requestId, ownerId: grant.ownerId },
+            { requestId, ownerId: grant.ownerId, deploymentId: target.deploymentId },
             { request, path: address.path, model, reply: recorded },
           );
     state.call = {

@@ -11,7 +11,7 @@ import {
 import { modelOf } from './fallbacks';
 import type { RequestedModel } from './model-api';
 import { mustStream } from './model-body';
-import type { KeptRequest, OwnerRequest, OwnerStorage } from './owner-storage';
+import type { KeptRequest, OwnerStorage } from './owner-storage';
 
 /** The routes whose responses may be kept. */
 const KINDS: Readonly<Record<string, KeptRequest['kind'] | undefined>> = {
@@ -34,7 +34,7 @@ export interface KeptCall {
  */
 export async function keepCall(
   storage: OwnerStorage,
-  owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
+  owner: Omit<KeptRequest, 'kind'>,
   { request, path, model, reply }: Omit<KeptCall, 'settled'> & { path: string },
 ): Promise<KeptCall | undefined> {
   const kind = KINDS[path];

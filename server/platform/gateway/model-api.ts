@@ -87,7 +87,7 @@ export class ModelApi {
       if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
       const { keyId, ownerId } = identity;
       return void (await this.#storage.handle(
-        { requestId, keyId, ownerId, deploymentId: undefined },
+        { requestId, keyId, ownerId, deploymentId: undefined, mayCall: (id) => identity.mayCall(id) },
         request,
         new RecordedReply(reply, headers),
       ));

@@ -9,10 +9,13 @@ export interface OwnerRequest {
   readonly ownerId: string;
   /** The deployment whose URL got the request. Undefined: the API of all deployments. */
   readonly deploymentId: string | undefined;
+  /** Whether the key may call this deployment of its owner. */
+  mayCall(deploymentId: string): boolean;
 }
 
 /** A request for a response or a chat completion, or one that counts the tokens of the input of a response. */
 export type KeptRequest = Pick<OwnerRequest, 'requestId' | 'ownerId'> & {
+  readonly deploymentId: string;
   readonly kind: 'response' | 'count' | 'completion';
 };
 

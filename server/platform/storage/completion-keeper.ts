@@ -36,7 +36,7 @@ export class CompletionKeeper {
    * ApiError for invalid metadata.
    */
   async prepare(
-    { ownerId, requestId }: KeptRequest,
+    { ownerId, requestId, deploymentId }: KeptRequest,
     body: Buffer,
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
@@ -50,7 +50,7 @@ export class CompletionKeeper {
     const completions = new Completions(this.#store, { ownerId });
     const kept = new KeptReply(
       reply,
-      new OneCompletion({ completions, request, requestId, hidesUsage, log: this.#log }),
+      new OneCompletion({ completions, request, requestId, deploymentId, hidesUsage, log: this.#log }),
     );
     return {
       body: withTopLevelValues(body, topLevelValues(body), {
@@ -69,6 +69,7 @@ interface OneCompletionFacts {
   completions: Completions;
   request: CompletionRequest;
   requestId: string;
+  deploymentId: string;
   /** Whether the client did not ask for the chunk with the usage of a stream. */
   hidesUsage: boolean;
   log: Log;
@@ -133,10 +134,13 @@ class OneCompletion implements ReplyRewriter {
   }
 
   async #keep(completion: Json): Promise<Json> {
-    const { completions, request, requestId, log } = this.#facts;
+    const { completions, request, requestId, deploymentId, log } = this.#facts;
     const shown = { ...completion, id: this.#id };
     try {
-      const isStored = await completions.put(storedCompletion(shown, request, requestId));
+      const isStored = await completions.put({
+        ...storedCompletion(shown, request, requestId),
+        deployment_id: deploymentId,
+      });
       if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
     } catch (error) {
       log.error({ requestId, err: error }, 'cannot store a chat completion');

@@ -85,7 +85,7 @@ export class CompletionParts {
   /** Merges an item into the one with its `index`. */
   #mergeAt(items: Growing[], item: Json, maxItems: number): void {
     let places = this.#places.get(items);
-    if (places === undefined) this.#places.set(items, (places = new Map()));
+    if (places === undefined) this.#places.set(items, (places = new Map<unknown, Growing>()));
     let found = places.get(item.index);
     if (found === undefined) {
       if (items.length === maxItems) throw new TooLarge();

@@ -51,8 +51,8 @@ export interface StorageOptions {
   sweepMs?: number;
 }
 
-/** Requests that a model answers, although their paths are of the form of a stored object. */
-const MODEL_PATHS: ReadonlySet<string> = new Set([CHAT_PATH, `${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
+/** Paths that only models serve, although they are of the form of a stored object. */
+const MODEL_PATHS: ReadonlySet<string> = new Set([`${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
 
 type Context = RequestContext & StoreContext & { deploymentId: string | undefined };
 
@@ -125,7 +125,8 @@ export class StorageService implements OwnerStorage {
   }
 
   serves(method: string, path: string): boolean {
-    return !(method === 'POST' && MODEL_PATHS.has(path)) && this.#routes.at(path).length > 0;
+    const isForModel = MODEL_PATHS.has(path) || (method === 'POST' && path === CHAT_PATH);
+    return !isForModel && this.#routes.at(path).length > 0;
   }
 
   async handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void> {
@@ -134,7 +135,8 @@ export class StorageService implements OwnerStorage {
     const wanted = request.method === 'HEAD' ? 'GET' : request.method;
     const route = routes.find(({ method }) => method === wanted);
     if (route === undefined) {
-      const allowed = routes.map(({ method }) => method).join(', ');
+      const ofModel = request.path === CHAT_PATH ? ['POST'] : [];
+      const allowed = [...routes.map(({ method }) => method), ...ofModel].join(', ');
       throw new ApiError('method_not_allowed', `This path does not allow the method: expected ${allowed}`, {
         headers: { Allow: allowed },
       });
@@ -145,6 +147,7 @@ export class StorageService implements OwnerStorage {
       signal: request.signal,
       responses: this.#responses,
       deploymentId,
+      mayCall: (id) => owner.mayCall(id),
     };
     const remoteAddress = callerAddress(request.remoteAddress, request.headers, this.#trustedProxies);
     await this.#uploads.within(ownerId, { ...request, remoteAddress }, async (checked) =>

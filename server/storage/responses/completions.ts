@@ -18,6 +18,8 @@ type Json = Readonly<Record<string, unknown>>;
 export interface StoredCompletion {
   completion: Json & { id: string; metadata: Metadata };
   messages: readonly Json[];
+  /** Not sent. Absent outside the service. */
+  deployment_id?: string;
 }
 
 /** The fields of a request that its stored completion repeats. */
@@ -77,34 +79,61 @@ export function storedCompletion(
   return { completion: { ...completion, request_id: requestId, ...fields }, messages };
 }
 
+/** The owner of completions, and the deployments whose completions the client may see. Absent: all. */
+export interface CompletionReader extends Pick<ClientIdentity, 'ownerId'> {
+  readonly mayCall?: ((deploymentId: string) => boolean) | undefined;
+}
+
+/** The owners whose completions are being listed. */
+const LISTING = new WeakMap<ResponseStore, Set<string>>();
+
 /** Which completions a list has. */
 export interface CompletionFilter {
   model: string | undefined;
   metadata: Metadata;
 }
 
+export interface CompletionPage {
+  data: StoredCompletion['completion'][];
+  hasMore: boolean;
+}
+
 /** The stored chat completions of one owner. */
 export class Completions {
   readonly #store: ResponseStore | undefined;
   readonly #owner: string;
+  readonly #mayCall: CompletionReader['mayCall'];
 
-  constructor(store: ResponseStore | undefined, identity: Pick<ClientIdentity, 'ownerId'>) {
+  constructor(store: ResponseStore | undefined, reader: CompletionReader) {
     this.#store = store;
-    this.#owner = ownerOf(identity);
+    this.#owner = ownerOf(reader);
+    this.#mayCall = reader.mayCall;
   }
 
-  /** Throws ApiError `completion_not_found`, also for another owner's completion. */
+  /** Throws ApiError `completion_not_found`, also for a completion that the client may not see. */
   async demand(id: string): Promise<StoredCompletion> {
     const store = this.#demandStore();
     const text = isCompletionId(id) ? await store.get(this.#owner, id) : undefined;
     const found = text === undefined ? undefined : await this.#parse(id, text);
-    if (found === undefined) throw notFound(id);
+    if (found === undefined || !this.#maySee(found)) throw notFound(id);
     return found;
   }
 
   async delete(id: string): Promise<void> {
-    const isDeleted = isCompletionId(id) && (await this.#demandStore().delete(this.#owner, id));
-    if (!isDeleted) throw notFound(id);
+    await this.demand(id);
+    if (!(await this.#demandStore().delete(this.#owner, id))) throw notFound(id);
+  }
+
+  /** Replaces the metadata. Returns the completion, or undefined if it would be too large to be stored. */
+  async update(id: string, metadata: Metadata): Promise<StoredCompletion['completion'] | undefined> {
+    let { completion } = await this.demand(id);
+    const isStored = await this.#demandStore().update(this.#owner, id, (text) => {
+      const record = JSON.parse(text) as StoredCompletion;
+      completion = { ...record.completion, metadata };
+      return JSON.stringify({ ...record, completion });
+    });
+    if (isStored === undefined) throw notFound(id);
+    return isStored ? completion : undefined;
   }
 
   /** Returns whether the completion is now stored. */
@@ -112,25 +141,46 @@ export class Completions {
     return (await this.#store?.put(this.#owner, record.completion.id, JSON.stringify(record))) ?? false;
   }
 
-  /** Returns a page of the completions that a filter names, in the order of their creation. */
-  async list(
+  /**
+   * Returns a page of the completions that a filter names, in the order of their creation. Throws ApiError `queue_full`
+   * while the owner has another list in progress, and the reason of the signal.
+   */
+  async list(page: PageQuery, filter: CompletionFilter, signal: AbortSignal): Promise<CompletionPage> {
+    const store = this.#demandStore();
+    if (page.after !== null && !isCompletionId(page.after)) throw invalidAfter(page.after);
+    const owners = LISTING.get(store) ?? new Set();
+    LISTING.set(store, owners);
+    // A list may read all texts of its owner.
+    if (owners.has(this.#owner))
+      throw new ApiError('queue_full', 'Another list of chat completions is in progress: retry when it has ended');
+    owners.add(this.#owner);
+    try {
+      return await this.#list(store, page, filter, signal);
+    } finally {
+      owners.delete(this.#owner);
+    }
+  }
+
+  async #list(
+    store: ResponseStore,
     { limit, after, isAscending }: PageQuery,
     filter: CompletionFilter,
-  ): Promise<{ data: StoredCompletion['completion'][]; hasMore: boolean }> {
-    const store = this.#demandStore();
-    if (after !== null && !isCompletionId(after)) throw invalidAfter(after);
+    signal: AbortSignal,
+  ): Promise<CompletionPage> {
     // The ids sort by time.
     const ids = (await store.ids(this.#owner)).filter(isCompletionId).sort();
     if (!isAscending) ids.reverse();
     const isBehind = (id: string): boolean => after === null || (isAscending ? id > after : id < after);
     const data: StoredCompletion['completion'][] = [];
     let numBytes = 0;
+    const word = wordOf(filter);
     for (const id of ids.filter(isBehind)) {
+      signal.throwIfAborted();
       const text = await store.peek(this.#owner, id);
       // Parsing costs much more than this search.
-      if (text === undefined || !wordsOf(filter).every((word) => text.includes(word))) continue;
+      if (text === undefined || !text.includes(word)) continue;
       const found = await this.#parse(id, text);
-      if (found === undefined || !matches(found, filter)) continue;
+      if (found === undefined || !this.#maySee(found) || !matches(found, filter)) continue;
       numBytes += text.length;
       const isFull = data.length === limit || (data.length > 0 && numBytes > MAX_PAGE_BYTES);
       if (isFull) return { data, hasMore: true };
@@ -149,17 +199,20 @@ export class Completions {
     }
   }
 
+  #maySee({ deployment_id: deploymentId }: StoredCompletion): boolean {
+    return deploymentId === undefined || this.#mayCall === undefined || this.#mayCall(deploymentId);
+  }
+
   #demandStore(): ResponseStore {
     if (this.#store !== undefined) return this.#store;
     throw new ApiError('completion_not_found', 'This server keeps no chat completions');
   }
 }
 
-/** Texts that every completion has that a filter names. */
-function wordsOf({ model, metadata }: CompletionFilter): string[] {
-  return [...(model === undefined ? [] : [model]), ...Object.entries(metadata).flat()].map((word) =>
-    JSON.stringify(word),
-  );
+/** Returns the longest text that every completion has that a filter names. */
+function wordOf({ model, metadata }: CompletionFilter): string {
+  const words = [...(model === undefined ? [] : [model]), ...Object.entries(metadata).flat()];
+  return words.map((word) => JSON.stringify(word)).reduce((a, b) => (b.length > a.length ? b : a), '');
 }
 
 function matches({ completion }: StoredCompletion, { model, metadata }: CompletionFilter): boolean {

@@ -17,6 +17,8 @@ export class FolderResponseStore implements ResponseStore {
   readonly #folder: string;
   readonly #order: UseOrder;
   readonly #now: () => number;
+  /** The last change of each file that is being changed. */
+  readonly #changes = new Map<string, Promise<unknown>>();
 
   private constructor(folder: string, limits: StoreLimits, now: () => number) {
     this.#folder = folder;
@@ -38,6 +40,18 @@ export class FolderResponseStore implements ResponseStore {
   }
 
   async put(owner: string, id: string, text: string): Promise<boolean> {
+    return (await this.#write(owner, id, text, false)) ?? false;
+  }
+
+  update(owner: string, id: string, change: (text: string) => string): Promise<boolean | undefined> {
+    return this.#afterChanges(nameOf(owner, id), async () => {
+      const text = await this.peek(owner, id);
+      return text === undefined ? undefined : this.#write(owner, id, change(text), true);
+    });
+  }
+
+  /** @param isUpdate Whether to return undefined if the file is missing, because another server has deleted it. */
+  async #write(owner: string, id: string, text: string, isUpdate: boolean): Promise<boolean | undefined> {
     const numBytes = Buffer.byteLength(text);
     if (!this.#order.fits(numBytes)) return false;
     const name = nameOf(owner, id);
@@ -53,9 +67,11 @@ export class FolderResponseStore implements ResponseStore {
       } finally {
         await file.close();
       }
+      if (isUpdate) await stat(path);
       await rename(unfinished, path);
     } catch (error) {
       await rm(unfinished, { force: true });
+      if (isUpdate) return ifMissing(error, undefined);
       throw error;
     }
     await this.#drop(this.#order.use(dirname(name), name, numBytes));
@@ -81,7 +97,7 @@ export class FolderResponseStore implements ResponseStore {
     try {
       const { mtimeMs } = await stat(path);
       if (!this.#order.isExpired(mtimeMs)) return await readFile(path, 'utf8');
-      await this.delete(owner, id);
+      await this.#delete(nameOf(owner, id));
       return undefined;
     } catch (error) {
       return ifMissing(error, undefined);
@@ -97,8 +113,12 @@ export class FolderResponseStore implements ResponseStore {
     }
   }
 
-  async delete(owner: string, id: string): Promise<boolean> {
+  delete(owner: string, id: string): Promise<boolean> {
     const name = nameOf(owner, id);
+    return this.#afterChanges(name, () => this.#delete(name));
+  }
+
+  async #delete(name: string): Promise<boolean> {
     this.#order.remove(name);
     try {
       await rm(join(this.#folder, name));
@@ -124,6 +144,18 @@ export class FolderResponseStore implements ResponseStore {
       for (const name of await readdir(join(this.#folder, folder)).catch(() => []))
         this.#order.remove(join(folder, name));
       await rm(join(this.#folder, folder), { recursive: true, force: true });
+    }
+  }
+
+  /** Runs a change of a file after all earlier ones. */
+  async #afterChanges<T>(name: string, change: () => Promise<T>): Promise<T> {
+    const earlier = this.#changes.get(name);
+    const running = earlier === undefined ? change() : earlier.catch(() => {}).then(change);
+    this.#changes.set(name, running);
+    try {
+      return await running;
+    } finally {
+      if (this.#changes.get(name) === running) this.#changes.delete(name);
     }
   }
 

@@ -22,6 +22,11 @@ export interface ResponseStore {
    * @param text The JSON text of a {@link StoredResponse} or of a stored chat completion.
    */
   put(owner: string, id: string, text: string): Promise<boolean>;
+  /**
+   * Replaces a text. Returns false as `put`, and undefined if there is none. Runs no two changes of one text at the
+   * same time, and none while it is deleted.
+   */
+  update(owner: string, id: string, change: (text: string) => string): Promise<boolean | undefined>;
   /** Returns the JSON text. Reading renews the time to live. */
   get(owner: string, id: string): Promise<string | undefined>;
   /** As `get`, without renewing it. */
@@ -163,6 +168,12 @@ export class MemoryResponseStore implements ResponseStore {
     return Promise.resolve(fits);
   }
 
+  async update(owner: string, id: string, change: (text: string) => string): Promise<boolean | undefined> {
+    // Nothing else runs between reading and writing.
+    const found = this.#peek(owner, id);
+    return found === undefined ? undefined : this.put(owner, id, change(found));
+  }
+
   async get(owner: string, id: string): Promise<string | undefined> {
     const text = await this.peek(owner, id);
     if (text !== undefined) this.#use(owner, `${owner}\n${id}`, text);
@@ -170,10 +181,7 @@ export class MemoryResponseStore implements ResponseStore {
   }
 
   peek(owner: string, id: string): Promise<string | undefined> {
-    const found = this.#texts.get(`${owner}\n${id}`);
-    if (found === undefined) return Promise.resolve(undefined);
-    if (this.#order.isExpired(found.usedMs)) return this.delete(owner, id).then(() => undefined);
-    return Promise.resolve(found.text);
+    return Promise.resolve(this.#peek(owner, id));
   }
 
   ids(owner: string): Promise<string[]> {
@@ -183,9 +191,20 @@ export class MemoryResponseStore implements ResponseStore {
   }
 
   delete(owner: string, id: string): Promise<boolean> {
+    return Promise.resolve(this.#delete(`${owner}\n${id}`));
+  }
+
+  #peek(owner: string, id: string): string | undefined {
     const key = `${owner}\n${id}`;
+    const found = this.#texts.get(key);
+    if (found === undefined || !this.#order.isExpired(found.usedMs)) return found?.text;
+    this.#delete(key);
+    return undefined;
+  }
+
+  #delete(key: string): boolean {
     this.#order.remove(key);
-    return Promise.resolve(this.#texts.delete(key));
+    return this.#texts.delete(key);
   }
 
   #use(owner: string, key: string, text: string): void {

@@ -15,23 +15,28 @@ import type { StoreContext } from './stored-responses';
 const COMPLETION_PATH = `${CHAT_PATH}/{completion_id}`;
 const MESSAGES_PATH = `${COMPLETION_PATH}/messages`;
 
-function completionsOf({ responses, identity }: StoreContext): Completions {
-  return new Completions(responses, identity);
+function completionsOf({ responses, identity, mayCall }: StoreContext): Completions {
+  return new Completions(responses, { ownerId: identity.ownerId, mayCall });
 }
 
 /** GET /v1/chat/completions */
 async function listCompletions(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const query = new URLSearchParams(request.query);
-  const { data, hasMore } = await completionsOf(context).list(readPage(query, 'asc'), readFilter(query));
+  const filter = await readFilter(query);
+  const { data, hasMore } = await completionsOf(context).list(readPage(query, 'asc'), filter, context.signal);
   sendJson(reply, listOf(data, hasMore));
 }
 
-function readFilter(query: URLSearchParams): CompletionFilter {
+/** Throws ApiError for metadata that no completion can have. */
+async function readFilter(query: URLSearchParams): Promise<CompletionFilter> {
   const metadata = [...query].flatMap(([name, value]) => {
     const [, key] = /^metadata\[(.*)\]$/s.exec(name) ?? [];
     return key === undefined ? [] : [[key, value] as const];
   });
-  return { model: query.get('model') ?? undefined, metadata: Object.fromEntries(metadata) };
+  return {
+    model: query.get('model') ?? undefined,
+    metadata: await readMetadata({ metadata: Object.fromEntries(metadata) }),
+  };
 }
 
 /** GET /v1/chat/completions/{completion_id} */
@@ -51,10 +56,8 @@ async function updateCompletion(context: StoreContext, request: HttpRequest, rep
       param: 'metadata',
     });
   const metadata = await readMetadata(value);
-  const completions = completionsOf(context);
-  const { completion, messages } = await completions.demand(id);
-  const changed = { ...completion, metadata };
-  if (!(await completions.put({ completion: changed, messages })))
+  const changed = await completionsOf(context).update(id, metadata);
+  if (changed === undefined)
     throw new ApiError(
       'invalid_value',
       `metadata: expected less, because ${show(id)} would be too large to be stored`,

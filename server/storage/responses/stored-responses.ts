@@ -15,6 +15,10 @@ export interface StoreContext {
   /** Undefined: the server keeps no responses. */
   readonly responses: ResponseStore | undefined;
   readonly identity: Pick<ClientIdentity, 'ownerId'>;
+  /** Aborted when the client disconnects. */
+  readonly signal: AbortSignal;
+  /** Whether the client may see what this deployment made. Absent: it may see everything of its owner. */
+  readonly mayCall?: ((deploymentId: string) => boolean) | undefined;
 }
 
 /** GET /v1/responses/{response_id} */

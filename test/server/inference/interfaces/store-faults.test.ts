@@ -22,13 +22,9 @@ test('a response that is too large for a conversation can still be retrieved', a
   const id = `resp_${'0'.repeat(48)}`;
   const record = { response: { id, previous_response_id: null, output: [], text }, input: [], messages: [] };
   const other = await serveTiny(engine, {
-    responses: {
-      put: () => Promise.reject(new Error('not called')),
+    responses: Object.assign(new MemoryResponseStore({ maxBytes: 1, ttlMs: 1 }), {
       get: () => Promise.resolve(JSON.stringify(record)),
-      delete: () => Promise.resolve(false),
-      peek: () => Promise.reject(new Error('not called')),
-      ids: () => Promise.reject(new Error('not called')),
-    },
+    }),
   });
   expect((await other.openai.responses.retrieve(id)).text).toBe(text);
   await expect(

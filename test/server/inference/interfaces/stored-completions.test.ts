@@ -1,5 +1,6 @@
 /** Stored chat completions with the official OpenAI client. */
 import type OpenAI from 'openai';
+import { Completions } from '../../../../server/storage/responses/completions';
 import { newCompletionId } from '../../../../server/storage/responses/ids';
 import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import type { Engine } from '../../../../ts';
@@ -212,3 +213,63 @@ test('a page ends before its texts become too large', async () => {
   expect(numFound).toBe(6);
   await other.close();
 });
+
+test.each<[string, Record<string, string>]>([
+  ['17 entries', Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, 'v']))],
+  ['a long key', { ['k'.repeat(65)]: 'v' }],
+  ['a long value', { a: 'v'.repeat(513) }],
+])('a filter with %s is refused', async (_name, metadata) => {
+  await expect(client.chat.completions.list({ metadata })).rejects.toMatchObject({ status: 400, param: 'metadata' });
+});
+
+/** A store whose reads wait for each other. */
+function slowStore() {
+  const store = new MemoryResponseStore({ maxBytes: 1_000_000, ttlMs: 60_000 });
+  const peek = store.peek.bind(store);
+  const peeked: string[] = [];
+  let begin = (): void => {};
+  let finish = (): void => {};
+  const begun = new Promise<void>((resolve) => (begin = resolve));
+  const finished = new Promise<void>((resolve) => (finish = resolve));
+  store.peek = async (owner, id) => {
+    peeked.push(id);
+    begin();
+    await finished;
+    return peek(owner, id);
+  };
+  return { store, peeked, begun, finish };
+}
+
+test('an owner has one list in progress', async () => {
+  const { store, begun, finish } = slowStore();
+  const { completions } = (served = await replaced(store)).openai.chat;
+  await completions.create({ model: 'tiny', messages: MESSAGES, store: true });
+  const first = completions.list().then(({ data }) => data.length);
+  await begun;
+  await expect(completions.list({}, { maxRetries: 0 })).rejects.toMatchObject({ code: 'queue_full' });
+  finish();
+  expect(await first).toBe(1);
+  expect((await completions.list()).data).toHaveLength(1);
+});
+
+test('a list ends when its client leaves', async () => {
+  const { store, peeked, begun, finish } = slowStore();
+  const completions = new Completions(store, { ownerId: 'ada' });
+  for (let i = 0; i < 3; i++) await store.put('ada', newCompletionId(), '{}');
+  const leaving = new AbortController();
+  const listed = completions.list(
+    { limit: 20, after: null, isAscending: true },
+    { model: 'a', metadata: {} },
+    leaving.signal,
+  );
+  await begun;
+  leaving.abort(new Error('gone'));
+  finish();
+  await expect(listed).rejects.toThrow('gone');
+  expect(peeked).toHaveLength(1);
+});
+
+async function replaced(responses: MemoryResponseStore): Promise<Served> {
+  await served.close();
+  return serveTiny(engine, { responses });
+}

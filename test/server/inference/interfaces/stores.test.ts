@@ -62,6 +62,37 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
     expect(await store.peek('ada', 'resp_2')).toBeUndefined();
   });
 
+  test('a response is updated if there is one, within the size limit', async () => {
+    await store.put('ada', 'resp_1', 'a');
+    expect(await store.update('ada', 'resp_1', (text) => `${text}b`)).toBe(true);
+    expect(await store.get('ada', 'resp_1')).toBe('ab');
+    expect(await store.update('ada', 'resp_1', () => 'x'.repeat(101 * KIB))).toBe(false);
+    expect(await store.update('bob', 'resp_1', () => 'x')).toBeUndefined();
+    expect(await store.get('ada', 'resp_1')).toBe('ab');
+  });
+
+  test('updates at the same time are all kept, and a deleted response does not return', async () => {
+    await store.put('ada', 'resp_1', '');
+    const updates = Array.from({ length: 8 }, (_, i) => store.update('ada', 'resp_1', (text) => `${text}${i}`));
+    expect(await Promise.all(updates)).toEqual(updates.map(() => true));
+    expect(await store.get('ada', 'resp_1')).toBe('01234567');
+    const last = store.update('ada', 'resp_1', () => 'x');
+    expect(await store.delete('ada', 'resp_1')).toBe(true);
+    await last;
+    expect(await store.get('ada', 'resp_1')).toBeUndefined();
+    expect(await store.update('ada', 'resp_1', () => 'x')).toBeUndefined();
+  });
+
+  test('a failed update hinders no other', async () => {
+    await store.put('ada', 'resp_1', 'a');
+    const failed = store.update('ada', 'resp_1', () => {
+      throw new Error('no');
+    });
+    const next = store.update('ada', 'resp_1', () => 'b');
+    await expect(failed).rejects.toThrow('no');
+    expect(await next).toBe(true);
+  });
+
   const kept = async (owner: string, ...ids: string[]): Promise<string[]> => {
     const found: string[] = [];
     for (const id of ids) if ((await store.get(owner, id)) !== undefined) found.push(id);
@@ -165,4 +196,16 @@ test('a server keeps responses in its data directory, in memory without one, and
   expect(existsSync(join(folder, 'responses'))).toBe(true);
   expect(await open({ dataDir: folder, replicaSecret: 'secret' })).toBeUndefined();
   expect(await open({ storedResponses: { ...LIMITS, maxBytes: 0 } })).toBeUndefined();
+});
+
+test('an update does not restore what another server has deleted', async () => {
+  const path = join(folder, 'responses');
+  const store = await FolderResponseStore.open(path, LIMITS, now);
+  await store.put('ada', 'resp_1', 'a');
+  const updated = await store.update('ada', 'resp_1', () => {
+    rmSync(path, { recursive: true });
+    return 'b';
+  });
+  expect(updated).toBeUndefined();
+  expect(await store.get('ada', 'resp_1')).toBeUndefined();
 });

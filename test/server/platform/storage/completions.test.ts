@@ -1,7 +1,7 @@
 /** Chat completions that the service keeps: replicas get `store: false`, and owners see their own alone. */
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type OpenAI from 'openai';
+import OpenAI from 'openai';
 import type { Access } from '../../../../server/access';
 import { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
@@ -14,6 +14,7 @@ import {
   builtinTarget,
   type Kept,
   openTenants,
+  OWNERS,
   slugOf,
   startBuiltin,
   startKept,
@@ -136,6 +137,40 @@ test("another owner's completion is 404, and stays", async () => {
     await expect(refused()).rejects.toMatchObject(IS_UNKNOWN);
   expect((await completions.list()).data).toEqual([]);
   expect((await mine.list()).data).toMatchObject([{ id }]);
+});
+
+test('a key for some deployments does not see the completions of others', async () => {
+  const mine = kept.client('alice').chat.completions;
+  const { id } = await mine.create({ model: 'chat', messages: MESSAGES, store: true });
+  const openKey = await access.createKey({
+    owner: OWNERS.alice,
+    name: 'open only',
+    type: 'deployment-level',
+    deployments: [tenants.alice.open.id],
+  });
+  const { completions } = new OpenAI({ baseURL: `${kept.url}/v1`, apiKey: openKey.secret, maxRetries: 0 }).chat;
+  for (const refused of [
+    () => completions.retrieve(id),
+    () => completions.update(id, { metadata: {} }),
+    () => completions.delete(id),
+    () => completions.messages.list(id),
+  ])
+    await expect(refused()).rejects.toMatchObject(IS_UNKNOWN);
+  expect((await completions.list()).data).toEqual([]);
+  const own = await completions.create({ model: 'open', messages: MESSAGES, store: true });
+  expect((await completions.list()).data).toMatchObject([{ id: own.id }]);
+  expect((await mine.list()).data.map((one) => one.id)).toEqual([id, own.id]);
+  expect(await mine.retrieve(id)).not.toHaveProperty('deployment_id');
+});
+
+test.each([
+  ['DELETE', '/v1/chat/completions', 405, 'GET, POST'],
+  ['PUT', '/v1/chat/completions', 405, 'GET, POST'],
+  ['GET', '/v1/chat/completions/render', 405, 'POST, OPTIONS'],
+  ['GET', '/v1/responses/input_tokens', 405, 'POST, OPTIONS'],
+])('%s %s has status %d', async (method, path, status, allowed) => {
+  const response = await fetch(kept.url + path, { method, headers: { Authorization: `Bearer ${tenants.alice.key}` } });
+  expect([response.status, response.headers.get('allow')]).toEqual([status, allowed]);
 });
 
 test('invalid metadata are refused before the replica is called', async () => {

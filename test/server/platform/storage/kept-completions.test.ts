@@ -19,7 +19,7 @@ async function keeping(fields: object = {}) {
   const reply = new MemoryReply();
   const body = { model: 'a', messages: [], store: true, stream: true, ...fields };
   const kept = await new CompletionKeeper(store, log as never).prepare(
-    { ownerId: 'own_1', requestId: 'req_1', kind: 'completion' },
+    { ownerId: 'own_1', requestId: 'req_1', deploymentId: 'dep_1', kind: 'completion' },
     Buffer.from(JSON.stringify(body)),
     reply,
   );
