@@ -59,6 +59,8 @@ export interface Route<in Context = RequestContext> {
   readonly path: string;
   /** Whether the admin listener serves it too. */
   readonly isOperational?: boolean;
+  /** Whether it shows what clients sent before. Without keys, web pages need the permission of the server. */
+  readonly isPrivate?: boolean;
   readonly handle: (context: Context, request: HttpRequest, reply: HttpReply) => Promise<void> | void;
 }
 

@@ -65,6 +65,8 @@ export interface AppOptions {
   settings?: ServerSettings;
   /** Where responses are kept for later requests. Absent: none are kept. */
   responses?: ResponseStore | undefined;
+  /** Whether the origins of web pages that may call the server were set. Default: false. */
+  hasAllowedOrigins?: boolean;
   /** The folder that the admin listener may load adapters from. Default: none. */
   loraDir?: string;
   /** Additional routes that need no model. */
@@ -267,6 +269,7 @@ export class App {
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
     const { requestId, identity, signal, reportsUsage, priority, allowance, trace } = open;
+    if (route.isPrivate === true && identity.ownerId === undefined) this.#refusePages(request);
     await route.handle(
       { requestId, identity, signal, reportsUsage, priority, allowance, trace },
       path === request.path ? request : { ...request, path },
@@ -289,6 +292,16 @@ export class App {
     const usage = await this.#endedUsage.take(pathParameter(ENDED_USAGE_ROUTE, path));
     if (usage === undefined) throw new ApiError('unknown_url', 'There is no such request');
     reply.send(204, { [USAGE_HEADER]: formatUsage(usage) }, '');
+  }
+
+  /** Any web page can call a server on the machine of its reader. */
+  #refusePages(request: HttpRequest): void {
+    const { hasAllowedOrigins = false } = this.#options;
+    if (hasAllowedOrigins || header(request, 'origin') === undefined) return;
+    throw new ApiError(
+      'permission_denied',
+      'Expected no request of a web page for stored conversations: set --allowed-origins or --api-key',
+    );
   }
 
   #load(): string {

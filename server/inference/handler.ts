@@ -32,7 +32,7 @@ export interface HandlerOptions {
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;
-  /** Origins that browsers may call from. Default: all. */
+  /** Origins that browsers may call from. Default: all, except for stored chat completions without keys. */
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
@@ -144,7 +144,11 @@ async function open(options: ServerOptions) {
 
 function toServeOptions(options: ServerOptions): ServeOptions {
   const defaults = defaultServeOptions({});
-  const { apiKeys = [], servedModelNames = [] } = options;
+  const { apiKeys = [], servedModelNames = [], allowedOrigins } = options;
+  const cors =
+    allowedOrigins === undefined
+      ? defaults.cors
+      : { ...defaults.cors, origins: [...allowedOrigins], overridden: new Set(['origins']) };
   return {
     ...defaults,
     model: options.model ?? defaults.model,
@@ -154,7 +158,7 @@ function toServeOptions(options: ServerOptions): ServeOptions {
     keysDb: options.keysDb,
     dataDir: options.dataDir,
     rootPath: options.rootPath ?? '',
-    cors: { ...defaults.cors, origins: [...(options.allowedOrigins ?? defaults.cors.origins)] },
+    cors,
     maxRequestBytes: options.maxRequestBytes ?? defaults.maxRequestBytes,
     logLevel: options.logLevel ?? 'warn',
     logsRequests: false,

@@ -53,6 +53,7 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
     sse: { pingIntervalMs: options.ssePingIntervalMs, slowClientTimeoutMs: SLOW_CLIENT_TIMEOUT_MS },
     log,
     cors: new Cors(options.cors),
+    hasAllowedOrigins: options.cors.overridden.has('origins'),
     openPaths: options.openPaths,
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,

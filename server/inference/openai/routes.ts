@@ -65,7 +65,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     tasks: ['generate'],
     canStream: true,
   },
-  ...STORED_COMPLETION_ROUTES.map((route) => ({ ...route, needsModel: false }) as const),
+  ...STORED_COMPLETION_ROUTES.map((route) => ({ ...route, needsModel: false, isPrivate: true }) as const),
   {
     method: 'POST',
     path: '/v1/completions',

@@ -42,7 +42,12 @@ const COMPUTE_ERRORS = [
   'engine_dead',
 ] as const;
 const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
-const STORED_COMPLETION_ERRORS = [...MODEL_ERRORS, 'completion_not_found', 'invalid_value'] as const;
+const STORED_COMPLETION_ERRORS = [
+  ...MODEL_ERRORS,
+  'completion_not_found',
+  'invalid_value',
+  'permission_denied',
+] as const;
 const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
 
 /** Errors of files and batches. */
