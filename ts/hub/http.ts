@@ -73,7 +73,7 @@ function start(
       done({
         status: response.statusCode ?? 0,
         headers: response.headers,
-        body: new ReceivedBody(response, decoderOf(response)),
+        body: new ReceivedBody(response, decoderOf(response, method)),
       });
     });
     sent.setTimeout(idleMs, () => sent.destroy(new Error(`no data for ${idleMs / 1000} s`)));
@@ -82,8 +82,15 @@ function start(
   });
 }
 
+/** The bytes of a response are not what its header `Content-Encoding` says. */
+export class EncodingError extends Error {}
+
+const WITHOUT_BODY = [204, 304];
+
 /** Some proxies compress, although no request asks for it. */
-function decoderOf({ headers }: http.IncomingMessage): Transform {
+function decoderOf({ headers, statusCode = 0 }: http.IncomingMessage, method: string): Transform {
+  // An empty text is no valid compressed one.
+  if (method === 'HEAD' || WITHOUT_BODY.includes(statusCode)) return new PassThrough();
   switch (headers['content-encoding']?.trim().toLowerCase()) {
     case 'gzip':
     case 'x-gzip':
@@ -106,22 +113,30 @@ class ReceivedBody implements HttpBody {
   constructor(response: Readable, decoder: Transform) {
     this.#response = response;
     this.#received = decoder;
-    // The reader gets the error. Without a reader, as after HEAD, it means nothing.
-    decoder.on('error', () => {});
+    decoder.on('error', (cause) => {
+      this.#failure ??= new EncodingError('the response has a content encoding that cannot be decoded', { cause });
+      response.destroy();
+    });
     response.pipe(decoder);
     response.on('error', (error) => {
-      this.#failure = error;
+      this.#failure ??= error;
       this.#received.end();
     });
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
-    yield* this.#received as AsyncIterable<Buffer>;
+    try {
+      yield* this.#received as AsyncIterable<Buffer>;
+    } catch (error) {
+      throw this.#failure ?? error;
+    }
     if (this.#failure !== undefined) throw this.#failure;
   }
 
   resume(): void {
-    this.#received.resume();
+    this.#response.unpipe(this.#received);
+    this.#response.resume();
+    this.#received.destroy();
   }
 
   destroy(): void {

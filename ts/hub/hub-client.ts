@@ -1,6 +1,6 @@
 import { CapstanError, showValue } from '../errors';
 import { explainFailure, explainNetwork, type Purpose } from './hub-errors';
-import type { HttpRequest, HttpResponse } from './http';
+import { EncodingError, type HttpRequest, type HttpResponse } from './http';
 import { retryAfterMs, TransientError, withRetries } from './retry';
 import type { HubSettings } from './settings';
 import type { HubSystem } from './system';
@@ -154,12 +154,12 @@ function headerOf(hops: readonly HttpResponse[], name: string): string | undefin
   return undefined;
 }
 
-/** Turns the end of a cut connection into a TransientError. */
+/** Turns the end of a cut connection, and a wrong encoding, into a TransientError. */
 export async function* transient(body: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   try {
     yield* body;
   } catch (cause) {
-    throw new TransientError('the connection was cut', { cause });
+    throw new TransientError(cause instanceof EncodingError ? cause.message : 'the connection was cut', { cause });
   }
 }
 

@@ -108,7 +108,11 @@ export async function completeFiles(
   const complete = async (file: ListedFile): Promise<HubFile> => {
     if (file.size !== undefined && file.etag !== undefined) return { ...file, size: file.size, etag: file.etag };
     const header = await client.getHeaders(urlOf(file), { ...purpose, file: file.path }, signal);
-    const size = file.size ?? Number(header('x-linked-size') ?? header('content-length'));
+    const linkedSize = file.size ?? header('x-linked-size');
+    const isEncoded = (header('content-encoding') ?? 'identity') !== 'identity';
+    if (linkedSize === undefined && isEncoded)
+      throw malformed(purpose.repository, `the size of ${showValue(file.path)}`, 'that of its compressed form');
+    const size = Number(linkedSize ?? header('content-length'));
     if (!Number.isSafeInteger(size) || size < 0)
       throw malformed(purpose.repository, `the size of ${showValue(file.path)}`, 'none');
     // Other servers send an ETag of another kind. A reply with a commit is one of the hub.
