@@ -137,10 +137,7 @@ class OneCompletion implements ReplyRewriter {
     const { completions, request, requestId, deploymentId, log } = this.#facts;
     const shown = { ...completion, id: this.#id };
     try {
-      const isStored = await completions.put({
-        ...storedCompletion(shown, request, requestId),
-        deployment_id: deploymentId,
-      });
+      const isStored = await completions.put(storedCompletion(shown, request, requestId, deploymentId));
       if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
     } catch (error) {
       log.error({ requestId, err: error }, 'cannot store a chat completion');

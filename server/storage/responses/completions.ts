@@ -6,7 +6,7 @@ import { ownerOf } from './history';
 import { isCompletionId } from './ids';
 import { checkMetadata, METADATA } from './metadata';
 import { invalidAfter, type PageQuery } from './page';
-import type { ResponseStore } from './store';
+import { MAX_TEXT_BYTES, type ResponseStore } from './store';
 
 /** Limit of the stored text of one page of a list. A page that would have more is shorter than asked for. */
 const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -35,7 +35,8 @@ const ECHOED = [
 
 /** What is stored of a request for a chat completion. */
 export interface CompletionRequest {
-  messages: readonly Json[];
+  /** Undefined: they are too large to be stored. The request does not hold them while it runs. */
+  messages: readonly Json[] | undefined;
   fields: Json & { metadata: Metadata };
 }
 
@@ -49,7 +50,7 @@ export async function readCompletionRequest(body: unknown): Promise<CompletionRe
   const { messages, seed, user } = sent;
   if (sent.store !== true || !isMessages(messages)) return undefined;
   return {
-    messages,
+    messages: JSON.stringify(messages).length > MAX_TEXT_BYTES ? undefined : messages,
     fields: {
       ...Object.fromEntries(ECHOED.map((name) => [name, sent[name] ?? null])),
       // A longer one would lose digits.
@@ -70,13 +71,19 @@ export async function readMetadata(body: unknown): Promise<Metadata> {
 
 const METADATA_BODY = object({ metadata: METADATA });
 
-/** Returns the record of a completion. @param completion As it is sent. */
+/** Returns the record of a completion. Undefined if it is too large. @param completion As it is sent. */
 export function storedCompletion(
   completion: object & { id: string },
   { messages, fields }: CompletionRequest,
   requestId: string,
-): StoredCompletion {
-  return { completion: { ...completion, request_id: requestId, ...fields }, messages };
+  deploymentId?: string,
+): StoredCompletion | undefined {
+  if (messages === undefined) return undefined;
+  return {
+    completion: { ...completion, request_id: requestId, ...fields },
+    messages,
+    ...(deploymentId === undefined ? {} : { deployment_id: deploymentId }),
+  };
 }
 
 /** The owner of completions, and the deployments whose completions the client may see. Absent: all. */
@@ -136,8 +143,9 @@ export class Completions {
     return isStored ? completion : undefined;
   }
 
-  /** Returns whether the completion is now stored. */
-  async put(record: StoredCompletion): Promise<boolean> {
+  /** Returns whether the completion is now stored. @param record Undefined: it is too large. */
+  async put(record: StoredCompletion | undefined): Promise<boolean> {
+    if (record === undefined) return false;
     return (await this.#store?.put(this.#owner, record.completion.id, JSON.stringify(record))) ?? false;
   }
 

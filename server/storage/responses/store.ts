@@ -38,7 +38,7 @@ export interface ResponseStore {
 }
 
 /** Limit of one stored text. Larger ones are not stored: each read parses the text in the thread of the server. */
-const MAX_TEXT_BYTES = 4 * 2 ** 20;
+export const MAX_TEXT_BYTES = 4 * 2 ** 20;
 /** A stored text counts at least as a block of a disk, so that the limit in bytes bounds their number. */
 const MIN_ENTRY_BYTES = 4096;
 

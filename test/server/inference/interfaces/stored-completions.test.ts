@@ -1,6 +1,6 @@
 /** Stored chat completions with the official OpenAI client. */
 import type OpenAI from 'openai';
-import { Completions } from '../../../../server/storage/responses/completions';
+import { Completions, readCompletionRequest, storedCompletion } from '../../../../server/storage/responses/completions';
 import { newCompletionId } from '../../../../server/storage/responses/ids';
 import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import type { Engine } from '../../../../ts';
@@ -168,6 +168,16 @@ test.each<[string, () => Promise<boolean>]>([
   await expect(other.openai.chat.completions.retrieve(made.id)).rejects.toMatchObject(IS_UNKNOWN);
   expect(log.warn.mock.calls.length + log.error.mock.calls.length).toBe(1);
   await other.close();
+});
+
+test('messages that are too large to be stored are not held', async () => {
+  const read = (numChars: number) =>
+    readCompletionRequest({ store: true, messages: [{ role: 'user', content: 'x'.repeat(numChars) }] });
+  expect((await read(1000))?.messages).toHaveLength(1);
+  expect(await read(4 * 2 ** 20)).toMatchObject({ messages: undefined, fields: { metadata: {} } });
+  const store = new MemoryResponseStore({ maxBytes: 64 * 2 ** 20, ttlMs: 60_000 });
+  const record = storedCompletion({ id: newCompletionId() }, (await read(4 * 2 ** 20))!, 'req_1');
+  expect(await new Completions(store, { ownerId: 'ada' }).put(record)).toBe(false);
 });
 
 test('a server without a store says so', async () => {
