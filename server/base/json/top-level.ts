@@ -4,6 +4,12 @@ export interface ValueRange {
   end: number;
 }
 
+/** A field of an object. */
+export interface FieldRange extends ValueRange {
+  /** Where its name is. */
+  nameStart: number;
+}
+
 const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = Buffer.from('"\\:,[]{}');
 
 /**
@@ -11,14 +17,15 @@ const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE
  * the last counts, as for JSON.parse. Nothing is parsed but names with escapes: parsing a value and writing it again
  * would lose digits of long numbers.
  */
-export function topLevelValues(bytes: Buffer): Map<string, ValueRange> {
-  const found = new Map<string, ValueRange>();
+export function topLevelValues(bytes: Buffer): Map<string, FieldRange> {
+  const found = new Map<string, FieldRange>();
   let depth = 0;
   let key: string | undefined;
   let string: ValueRange = { start: 0, end: 0 };
   let start = 0;
+  let nameStart = 0;
   const endValue = (end: number): void => {
-    if (key !== undefined) found.set(key, { start, end });
+    if (key !== undefined) found.set(key, { nameStart, start, end });
     key = undefined;
   };
   for (let i = 0; i < bytes.length; i++) {
@@ -32,6 +39,7 @@ export function topLevelValues(bytes: Buffer): Map<string, ValueRange> {
       if (--depth === 0) endValue(i);
     } else if (depth === 1 && byte === COLON) {
       key = nameAt(bytes, string);
+      nameStart = string.start;
       start = i + 1;
     } else if (depth === 1 && byte === COMMA) {
       endValue(i);
@@ -95,4 +103,13 @@ export function withTopLevelValues(
     at = end;
   }
   return Buffer.concat([...pieces, bytes.subarray(at)]);
+}
+
+/** Returns an object without a top-level field. */
+export function withoutTopLevelField(bytes: Buffer, { nameStart, end }: FieldRange): Buffer {
+  if (bytes[end] === COMMA) return Buffer.concat([bytes.subarray(0, nameStart), bytes.subarray(end + 1)]);
+  // The last field takes the comma before it along.
+  const comma = bytes.lastIndexOf(COMMA, nameStart);
+  const isFirst = comma < 0 || bytes.toString('latin1', comma + 1, nameStart).trim() !== '';
+  return Buffer.concat([bytes.subarray(0, isFirst ? nameStart : comma), bytes.subarray(end)]);
 }

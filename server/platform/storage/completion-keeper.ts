@@ -9,6 +9,7 @@ import {
   shapeOf,
   storedCompletion,
   topLevelValues,
+  withoutTopLevelField,
   withTopLevelValues,
 } from 'capstan/internal';
 import type { KeptRequest, KeptResponse } from '../gateway/owner-storage';
@@ -47,16 +48,17 @@ export class CompletionKeeper {
     const { stream_options: options } = value;
     const hidesUsage = value.stream === true && !(isObject(options) && options.include_usage === true);
     const asksForUsage = hidesUsage && (options === undefined || options === null || isObject(options));
+    // Some servers refuse metadata without `store`.
+    const metadata = topLevelValues(body).get('metadata');
+    const sent = metadata === undefined ? body : withoutTopLevelField(body, metadata);
     const completions = new Completions(this.#store, { ownerId });
     const kept = new KeptReply(
       reply,
       new OneCompletion({ completions, request, requestId, deploymentId, hidesUsage, log: this.#log }),
     );
     return {
-      body: withTopLevelValues(body, topLevelValues(body), {
+      body: withTopLevelValues(sent, topLevelValues(sent), {
         store: 'false',
-        // Some servers refuse metadata without `store`.
-        ...(value.metadata === undefined ? {} : { metadata: 'null' }),
         ...(asksForUsage ? { stream_options: JSON.stringify({ ...options, include_usage: true }) } : {}),
       }),
       reply: kept,

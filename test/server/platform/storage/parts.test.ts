@@ -1,7 +1,7 @@
 /** What becomes of lines, places of lines, and the bytes of responses that are kept. */
 import type { Access } from '../../../../server/access';
 import type { HttpReply, ReplyHeaders, StreamedRequest } from '../../../../server/http/transport';
-import { topLevelValues, withTopLevelValues } from '../../../../server/base/json/top-level';
+import { topLevelValues, withoutTopLevelField, withTopLevelValues } from '../../../../server/base/json/top-level';
 import { Targets } from '../../../../server/platform/gateway/targets';
 import { GatewayLines } from '../../../../server/platform/storage/gateway-lines';
 import { KeptReply } from '../../../../server/platform/storage/kept-reply';
@@ -319,4 +319,15 @@ test('top-level values are found and replaced, whatever is around them', () => {
   const empty = Buffer.from(' { } ');
   expect(withTopLevelValues(empty, topLevelValues(empty), { a: '1' }).toString()).toBe(' {"a":1 } ');
   expect(withTopLevelValues(empty, topLevelValues(empty), { a: '1', b: '2' }).toString()).toBe(' {"a":1,"b":2 } ');
+});
+
+test.each([
+  ['{"a" : 1, "b": [1, 2], "c": 3}', 'a', { b: [1, 2], c: 3 }],
+  ['{"a" : 1, "b": [1, 2], "c": 3}', 'b', { a: 1, c: 3 }],
+  ['{"a" : 1, "b": [1, 2] , "c": 3 }', 'c', { a: 1, b: [1, 2] }],
+  [' { "a": {"x": ","} } ', 'a', {}],
+])('of %s a field %s is removed', (text, name, rest) => {
+  const bytes = Buffer.from(text);
+  const removed = withoutTopLevelField(bytes, topLevelValues(bytes).get(name)!);
+  expect(JSON.parse(removed.toString())).toEqual(rest);
 });
