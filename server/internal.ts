@@ -141,7 +141,6 @@ export {
   type CompletionRequest,
   Completions,
   readCompletionRequest,
-  storedCompletion,
 } from './storage/responses/completions';
 export { FolderResponseStore } from './storage/responses/folder-store';
 export { History, REFERENCE } from './storage/responses/history';

@@ -108,8 +108,7 @@ export function withTopLevelValues(
 /** Returns an object without a top-level field. */
 export function withoutTopLevelField(bytes: Buffer, { nameStart, end }: FieldRange): Buffer {
   if (bytes[end] === COMMA) return Buffer.concat([bytes.subarray(0, nameStart), bytes.subarray(end + 1)]);
-  // The last field takes the comma before it along.
+  // The last field takes the comma before it along. The first field has none.
   const comma = bytes.lastIndexOf(COMMA, nameStart);
-  const isFirst = comma < 0 || bytes.toString('latin1', comma + 1, nameStart).trim() !== '';
-  return Buffer.concat([bytes.subarray(0, isFirst ? nameStart : comma), bytes.subarray(end)]);
+  return Buffer.concat([bytes.subarray(0, comma < 0 ? nameStart : comma), bytes.subarray(end)]);
 }

@@ -12,7 +12,7 @@ import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
 import { readyEvents } from './ready-events';
 import { wireUsage } from './usage';
-import { Completions, storedCompletion } from '../../storage/responses/completions';
+import { Completions } from '../../storage/responses/completions';
 import { newCompletionId } from '../../storage/responses/ids';
 
 /** POST /v1/chat/completions. Throws errors before the first byte. Later errors are events of the stream. */
@@ -37,15 +37,8 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
       /** Returns the completion, stored if it is to be. */
       const complete = async (result: GenerationResult): Promise<object> => {
         const completion = chatCompletion(head, call, result, prompt, style);
-        if (stored === undefined) return completion;
-        try {
-          const isStored = await new Completions(responses, identity).put(
-            storedCompletion({ ...completion, id: head.id }, stored, requestId),
-          );
-          if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
-        } catch (error) {
-          log.error({ requestId, err: error }, 'cannot store a chat completion');
-        }
+        if (stored !== undefined)
+          await new Completions(responses, identity).keep({ ...completion, id: head.id }, stored, { requestId, log });
         return completion;
       };
       if (!call.isStream) {

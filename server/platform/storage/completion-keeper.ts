@@ -7,7 +7,6 @@ import {
   readCompletionRequest,
   type ResponseStore,
   shapeOf,
-  storedCompletion,
   topLevelValues,
   withoutTopLevelField,
   withTopLevelValues,
@@ -42,7 +41,7 @@ export class CompletionKeeper {
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
     // Most requests are not kept. They are not parsed.
-    const value = body.includes(STORE) ? parse(body) : undefined;
+    const value = body.includes(STORE) ? objectOf(body.toString()) : undefined;
     const request = value === undefined ? undefined : await readCompletionRequest(value);
     if (value === undefined || request === undefined) return undefined;
     const { stream_options: options } = value;
@@ -138,21 +137,7 @@ class OneCompletion implements ReplyRewriter {
   async #keep(completion: Json): Promise<Json> {
     const { completions, request, requestId, deploymentId, log } = this.#facts;
     const shown = { ...completion, id: this.#id };
-    try {
-      const isStored = await completions.put(storedCompletion(shown, request, requestId, deploymentId));
-      if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
-    } catch (error) {
-      log.error({ requestId, err: error }, 'cannot store a chat completion');
-    }
+    await completions.keep(shown, request, { requestId, deploymentId, log });
     return shown;
-  }
-}
-
-function parse(body: Buffer): Json | undefined {
-  try {
-    const value: unknown = JSON.parse(body.toString());
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -1,6 +1,7 @@
 import { ApiError } from '../../base/errors';
 import { object } from '../../base/json/schema-types';
 import { show, validate } from '../../base/json/validate';
+import type { Log } from '../../base/log';
 import type { ClientIdentity } from '../../http/routes';
 import { ownerOf } from './history';
 import { isCompletionId } from './ids';
@@ -71,21 +72,6 @@ export async function readMetadata(body: unknown): Promise<Metadata> {
 
 const METADATA_BODY = object({ metadata: METADATA });
 
-/** Returns the record of a completion. Undefined if it is too large. @param completion As it is sent. */
-export function storedCompletion(
-  completion: object & { id: string },
-  { messages, fields }: CompletionRequest,
-  requestId: string,
-  deploymentId?: string,
-): StoredCompletion | undefined {
-  if (messages === undefined) return undefined;
-  return {
-    completion: { ...completion, request_id: requestId, ...fields },
-    messages,
-    ...(deploymentId === undefined ? {} : { deployment_id: deploymentId }),
-  };
-}
-
 /** The owner of completions, and the deployments whose completions the client may see. Absent: all. */
 export interface CompletionReader extends Pick<ClientIdentity, 'ownerId'> {
   readonly mayCall?: ((deploymentId: string) => boolean) | undefined;
@@ -143,10 +129,27 @@ export class Completions {
     return isStored ? completion : undefined;
   }
 
-  /** Returns whether the completion is now stored. @param record Undefined: it is too large. */
-  async put(record: StoredCompletion | undefined): Promise<boolean> {
-    if (record === undefined) return false;
-    return (await this.#store?.put(this.#owner, record.completion.id, JSON.stringify(record))) ?? false;
+  /**
+   * Stores a completion. A failure is logged, because the client gets the completion all the same.
+   * @param completion As it is sent.
+   */
+  async keep(
+    completion: object & { id: string },
+    { messages, fields }: CompletionRequest,
+    { requestId, deploymentId, log }: { requestId: string; deploymentId?: string; log: Log },
+  ): Promise<void> {
+    const record = {
+      completion: { ...completion, request_id: requestId, ...fields },
+      messages,
+      ...(deploymentId === undefined ? {} : { deployment_id: deploymentId }),
+    };
+    try {
+      const isStored =
+        messages !== undefined && (await this.#demandStore().put(this.#owner, completion.id, JSON.stringify(record)));
+      if (!isStored) log.warn({ requestId }, 'a chat completion is too large to be stored');
+    } catch (error) {
+      log.error({ requestId, err: error }, 'cannot store a chat completion');
+    }
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Stored chat completions with the official OpenAI client. */
 import type OpenAI from 'openai';
-import { Completions, readCompletionRequest, storedCompletion } from '../../../../server/storage/responses/completions';
+import { Completions, readCompletionRequest } from '../../../../server/storage/responses/completions';
 import { newCompletionId } from '../../../../server/storage/responses/ids';
 import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import type { Engine } from '../../../../ts';
@@ -176,8 +176,13 @@ test('messages that are too large to be stored are not held', async () => {
   expect((await read(1000))?.messages).toHaveLength(1);
   expect(await read(4 * 2 ** 20)).toMatchObject({ messages: undefined, fields: { metadata: {} } });
   const store = new MemoryResponseStore({ maxBytes: 64 * 2 ** 20, ttlMs: 60_000 });
-  const record = storedCompletion({ id: newCompletionId() }, (await read(4 * 2 ** 20))!, 'req_1');
-  expect(await new Completions(store, { ownerId: 'ada' }).put(record)).toBe(false);
+  const request = (await read(4 * 2 ** 20))!;
+  await new Completions(store, { ownerId: 'ada' }).keep({ id: newCompletionId() }, request, {
+    requestId: 'req_1',
+    log,
+  });
+  expect(await store.ids('ada')).toEqual([]);
+  expect(log.warn).toHaveBeenCalledTimes(1);
 });
 
 test('a server without a store says so', async () => {
