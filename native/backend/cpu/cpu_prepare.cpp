@@ -73,15 +73,15 @@ void CpuBackend::allocate() {
   };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
   if (limits_.max_lora_rank > 0) allocate_lora(q_size);
-  const int64_t lora_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  partial_ = floats(rows * hidden_stride_ + lora_rows * lora_t_stride_, "the partial sums of a rank");
+  // A step may have more rows of logits than tokens.
+  const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
+  partial_ = floats(rows * hidden_stride_ + act_rows * lora_t_stride_, "the partial sums of a rank");
   lora_.t = partial_.as<float>() + rows * hidden_stride_;
   if (model_.qk_norm == QkNorm::kAllHeads) {
     squares_ = floats(rows * num_all_heads, "the squares of the heads");
     inverse_rms_ = floats(rows * 2, "the norms of q and k");
   }
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
-  const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
   const int64_t max_words = std::max(max_act_words_, max_plain_words_);
   acts_ = floats(act_rows * std::max(round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(),
                                                         model_.max_head_size()}),
