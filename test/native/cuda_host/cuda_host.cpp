@@ -41,8 +41,9 @@ std::atomic<size_t> threads_that_skip{0};
 // ---- fibers
 
 constexpr unsigned kMaxThreads = 1024;  // of a block
-// Not a power of two, so that the tops of the stacks share no set of the cache.
-constexpr size_t kStackBytes = (32 << 10) + 512;
+// Not a power of two, so that the tops of the stacks do not compete for a few sets of the cache. AddressSanitizer needs
+// room between the variables.
+constexpr size_t kStackBytes = (CAPSTAN_ASAN ? 256 << 10 : 32 << 10) + 512;
 
 // A wait that never ends. With CAPSTAN_HOST_HANGS the emulation hangs as a device does, so that tests of scripts can
 // meet it.
@@ -230,7 +231,6 @@ struct Block {
   void start(Fiber& fiber, unsigned i) {
     fiber.stack = stacks.get(num_stacks_used + i);
 #if defined(__x86_64__)
-    // Stacks that begin at the same offset of a page would share a few sets of the cache.
     auto* top = reinterpret_cast<void**>(fiber.stack + kStackBytes);
     *--top = nullptr;  // keeps the stack aligned as after a call
     *--top = reinterpret_cast<void*>(&Block::entry);
