@@ -130,7 +130,7 @@ export class Completions {
   }
 
   /**
-   * Stores a completion. A failure is logged, because the client gets the completion all the same.
+   * Stores a completion. A failure is logged, because the client gets the completion anyway.
    * @param completion As it is sent.
    */
   async keep(
