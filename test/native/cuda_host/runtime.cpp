@@ -469,17 +469,21 @@ cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-// Copies may use a stream of any device.
+// Copies may use a stream of any device. Of no bytes, the addresses may be null.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
-  stream->push([=] { std::memcpy(to, from, bytes); });
+  stream->push([=] {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
   return sticky;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
-  stream->push([=] { std::memset(to, value, bytes); });
+  stream->push([=] {
+    if (bytes > 0) std::memset(to, value, bytes);
+  });
   return sticky;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
