@@ -204,6 +204,8 @@ Handler comparison(std::string_view how) {
   CAPSTAN_COMPARE("leu", a <= b || is_unordered(a, b))
   CAPSTAN_COMPARE("gtu", a > b || is_unordered(a, b))
   CAPSTAN_COMPARE("geu", a >= b || is_unordered(a, b))
+  CAPSTAN_COMPARE("num", !is_unordered(a, b))
+  CAPSTAN_COMPARE("nan", is_unordered(a, b))
   return nullptr;
 #undef CAPSTAN_COMPARE
 }

@@ -220,7 +220,9 @@ link() { # program, folder of changed objects
   "$CXX" -pthread -o "$1" "${objects[@]}"
 }
 
-try_by_ptx() { # source tree, file to compile to PTX, filter; returns 2 when nvcc fails
+try_by_ptx() { # source tree, file to compile to PTX, filter; returns 2 when nvcc fails, 3 when the tests fail without the fault
+  # A test that fails without the fault would detect every fault.
+  (CAPSTAN_TEST_PTX=$PTX timeout 300 "$PLAIN/gpu_ops" --first-failure "$3") > "$1/log" 2>&1 || return 3
   mkdir -p "$1/ptx"
   cp -r "$PTX"/* "$1/ptx/"
   nvcc -std=c++20 -O3 -I"$1" -I. -arch=compute_90a -ptx -o "$1/ptx/${2%.cu}.ptx" "$1/$2" 2> "$1/log" || return 2
@@ -251,7 +253,7 @@ try_mutation() { # index; prints the result and fails unless the tests detect th
       return 0
     fi
     try_by_ptx "$tree" "${filter%% by PTX:*}" "${filter##*:}"
-    case $? in 0) echo "UNDETECTED $name"; return 1 ;; 2) tail -5 "$tree/log"; echo "NOT BUILT  $name"; return 1 ;; esac
+    case $? in 0) echo "UNDETECTED $name"; return 1 ;; 2) tail -5 "$tree/log"; echo "NOT BUILT  $name"; return 1 ;; 3) tail -5 "$tree/log"; echo "NOT TRIED  $name: the tests fail without it"; return 1 ;; esac
     echo "detected   $name"
     rm -rf "$tree"
     return 0
