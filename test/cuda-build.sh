@@ -29,7 +29,9 @@ TABLE=test/cuda-registers.txt
 OUT=build/cuda-lane
 mkdir -p "$OUT"
 # The target `all` includes the tests and benchmarks of the kernels, which benchmarks/gpu.sh builds in the same way on a device.
-CAPSTAN_CUDA_ARCHS=$archs cmake -S test/native/gpu -B "$OUT" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCMAKE_CUDA_FLAGS=--no-compress > "$OUT/configure.log"
+# ccache keeps the compiler's report too.
+launcher=$(command -v ccache || true)
+CAPSTAN_CUDA_ARCHS=$archs cmake -S test/native/gpu -B "$OUT" -DCMAKE_CUDA_COMPILER_LAUNCHER="$launcher" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCMAKE_CUDA_FLAGS=--no-compress > "$OUT/configure.log"
 cmake --build "$OUT" --target "$target" --clean-first --parallel "$(nproc)" > "$OUT/build.log" 2>&1 || { grep -E 'error|warning' "$OUT/build.log" || tail -20 "$OUT/build.log"; exit 1; }
 
 # Prints kernel, architecture, registers, bytes of stack and spills, and bytes of static shared memory. Also prints called functions with

@@ -399,9 +399,12 @@ void CpuBackend::output_residual(const LayerWeights& weights) {
                         weights.attention_out_norm.get());
 }
 
-// Quantization needs f32 rows, and adapters store the rows a second time.
+// Quantization needs f32 rows, and so do adapters of the down projection, which store the rows a second time.
 bool CpuBackend::mlp_is_input(const CpuMatrix& down_proj) const {
-  return !is_int8(act_tiles(nullptr, num_tokens(), down_proj).format) && lora_plan_.groups.empty();
+  if (is_int8(act_tiles(nullptr, num_tokens(), down_proj).format)) return false;
+  return std::none_of(lora_plan_.groups.begin(), lora_plan_.groups.end(), [&](const LoraPlan::Group& group) {
+    return group.adapter->layers[static_cast<size_t>(layer_)].down_proj != nullptr;
+  });
 }
 
 ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {
