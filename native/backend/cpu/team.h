@@ -2,6 +2,7 @@
 // A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller. Each thread's part
 // is claimed exactly once. When the caller finishes its own part, it claims and runs the parts that have not started,
 // so a preempted thread does not delay the team.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -51,22 +52,27 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
-  // Calls function(thread, begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal
+  // Calls function(thread, begin, end) over [0, count) in pieces of at most `grain`. Each thread works on its own equal
   // range from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does
-  // not delay the team. Calls with the same `thread` never run at the same time.
+  // not delay the team. Towards the end of a range the pieces shrink to `least`, so that all threads end together.
+  // Calls with the same `thread` never run at the same time.
   template <class F>
-  void for_pieces(int64_t count, int64_t grain, F&& function) {
+  void for_pieces(int64_t count, int64_t grain, int64_t least, F&& function) {
     for (int thread = 0; thread < size(); ++thread)
       ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
     run([&](int thread) {
-      for (int64_t begin, end; ranges_[thread].take_front(grain, begin, end);)
+      for (int64_t begin, end; ranges_[thread].take_front(grain, least, begin, end);)
         function(thread, begin, end);
       for (int other = 1; other < size(); ++other) {
         Range& range = ranges_[(thread + other) % size()];
-        for (int64_t begin, end; range.take_back(grain, begin, end);)
+        for (int64_t begin, end; range.take_back(grain, least, begin, end);)
           function(thread, begin, end);
       }
     });
+  }
+  template <class F>
+  void for_pieces(int64_t count, int64_t grain, F&& function) {
+    for_pieces(count, grain, grain, function);
   }
 
  private:
@@ -83,27 +89,31 @@ class Team {
     std::atomic<uint64_t> word{0};  // begin in the high 32 bits, end in the low 32 bits
 
     void set(int64_t begin, int64_t end) { word.store(pack(begin, end), std::memory_order_relaxed); }
-    bool take_front(int64_t grain, int64_t& begin, int64_t& end) {
+    bool take_front(int64_t grain, int64_t least, int64_t& begin, int64_t& end) {
       uint64_t seen = word.load(std::memory_order_relaxed);
       int64_t last;
       do {
         begin = static_cast<int64_t>(seen >> 32);
         last = static_cast<int64_t>(seen & 0xffffffffu);
         if (begin >= last) return false;
-        end = last - begin <= grain + grain / 2 ? last : begin + grain;  // leaves no small rest
+        end = begin + piece(last - begin, grain, least);
       } while (!word.compare_exchange_weak(seen, pack(end, last), std::memory_order_relaxed));
       return true;
     }
-    bool take_back(int64_t grain, int64_t& begin, int64_t& end) {
+    bool take_back(int64_t grain, int64_t least, int64_t& begin, int64_t& end) {
       uint64_t seen = word.load(std::memory_order_relaxed);
       int64_t first;
       do {
         first = static_cast<int64_t>(seen >> 32);
         end = static_cast<int64_t>(seen & 0xffffffffu);
         if (first >= end) return false;
-        begin = end - first <= grain ? first : end - grain;
+        begin = end - piece(end - first, grain, least);
       } while (!word.compare_exchange_weak(seen, pack(first, begin), std::memory_order_relaxed));
       return true;
+    }
+    // How much of `left` is taken: half of it, within the bounds. No rest is smaller than half of `least`.
+    static int64_t piece(int64_t left, int64_t grain, int64_t least) {
+      return left <= least + least / 2 ? left : std::clamp((left + 1) / 2, least, grain);
     }
     static uint64_t pack(int64_t begin, int64_t end) {
       return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end);
