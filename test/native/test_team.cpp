@@ -1,8 +1,10 @@
 #include "native/backend/cpu/team.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "test/native/testing.h"
 
@@ -36,10 +38,10 @@ TEST(team_destroyed_right_after_a_call_runs_no_part_twice) {
 TEST(team_pieces_cover_the_range_once) {
   Team team(kUnpinned3, false);
   for (const int64_t count : {0, 1, 2, 5, 6, 7, 100, 1001}) {
-    for (const int64_t grain : {1, 3, 6, 50}) {
+    for (const auto& [grain, least] : {std::pair<int64_t, int64_t>{1, 1}, {3, 3}, {6, 1}, {6, 3}, {50, 2}}) {
       std::vector<std::atomic<int>> times(static_cast<size_t>(count));
-      team.for_pieces(count, grain, [&](int, int64_t begin, int64_t end) {
-        EXPECT(begin < end);
+      team.for_pieces(count, grain, least, [&](int, int64_t begin, int64_t end) {
+        EXPECT(begin < end && end - begin <= std::max(grain, least + least / 2));
         for (int64_t i = begin; i < end; ++i)
           ++times[i];
       });

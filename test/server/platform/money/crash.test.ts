@@ -42,7 +42,8 @@ overBackends((make) => {
     const engine = await Engine.load(tinyModel());
     const location = await make(migrated);
     const shop = await Shop.open(location);
-    fake.answer = () => ({ text: 'and on '.repeat(2_000), stepMs: 2 });
+    const text = 'and on '.repeat(2_000);
+    fake.answer = () => ({ text, stepMs: 2 });
     await shop.price({ model: 'chat', input: '1', output: '2' });
     const id = await shop.budget({ amount: '0.06' });
     const replica = await shop.builtin(engine);
@@ -82,6 +83,7 @@ overBackends((make) => {
       expect(taken).toBeLessThanOrEqual(AMOUNT);
     }
     const { url } = await startProcess(options);
+    fake.answer = () => ({ text });
     let status = 200;
     while (status === 200) status = await ask(url);
     expect(status).toBe(429);
