@@ -42,6 +42,8 @@ export interface RequestContext {
   readonly allowance?: RequestAllowance | undefined;
   /** The priority of its calls of the engine. Default: 0, that of clients that wait. */
   readonly priority?: number;
+  /** Whether the client may have and store objects. Default: true. */
+  readonly mayStore?: boolean;
   /** The span of the request. Undefined: it is not traced. */
   readonly trace?: RequestTrace | undefined;
 }
@@ -59,7 +61,7 @@ export interface Route<in Context = RequestContext> {
   readonly path: string;
   /** Whether the admin listener serves it too. */
   readonly isOperational?: boolean;
-  /** Whether it shows what clients sent before. Without keys, web pages need the permission of the server. */
+  /** Whether it is about stored objects. Without keys, web pages need the permission of the server. */
   readonly isPrivate?: boolean;
   readonly handle: (context: Context, request: HttpRequest, reply: HttpReply) => Promise<void> | void;
 }

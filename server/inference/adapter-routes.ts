@@ -4,7 +4,6 @@ import { CapstanError } from '../../ts';
 import { ApiError } from '../base/errors';
 import type { Route } from '../http/routes';
 import type { HttpReply, HttpRequest } from '../http/transport';
-import { refuseWebPages } from './admin-caller';
 import type { ModelEntry, ServedModels } from './models/served-models';
 import type { ServerContext } from './openai/context';
 import { parseJsonText } from '../base/json/json-text';
@@ -34,7 +33,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
       method: 'POST',
       path: '/v1/load_lora_adapter',
       handle: async ({ models, signal }, request, reply) => {
-        const dir = checkCaller(request, loraDir);
+        const dir = demandFolder(loraDir);
         const { value } = parseJsonText(await readBody(request));
         const {
           lora_name: name,
@@ -61,7 +60,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
       method: 'POST',
       path: '/v1/unload_lora_adapter',
       handle: async ({ models }, request, reply) => {
-        checkCaller(request, loraDir);
+        demandFolder(loraDir);
         const { value } = parseJsonText(await readBody(request));
         const { lora_name: name } = await validate(UNLOAD_REQUEST, value);
         const entry = models.entries.find(({ served }) => served.adapterOf(name) !== undefined);
@@ -91,8 +90,7 @@ async function load(
   }
 }
 
-function checkCaller(request: HttpRequest, loraDir: string | undefined): string {
-  refuseWebPages(request);
+function demandFolder(loraDir: string | undefined): string {
   if (loraDir === undefined)
     throw new ApiError('permission_denied', 'Adapters can be loaded at run time only with --lora-dir');
   return loraDir;

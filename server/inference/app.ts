@@ -10,6 +10,7 @@ import { toApiError } from '../base/to-api-error';
 import type { RequestTrace, Tracing } from '../base/traces/request-trace';
 import { Allowance } from './allowance';
 import { adapterRoutes } from './adapter-routes';
+import { refuseWebPages } from './admin-caller';
 import { EndedUsage, type EndUsage } from './ended-usage';
 import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
@@ -20,6 +21,7 @@ import { ServedModels } from './models/served-models';
 import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
+import { PageGuard } from './page-guard';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from '../storage/responses/store';
 import {
@@ -65,8 +67,8 @@ export interface AppOptions {
   settings?: ServerSettings;
   /** Where responses are kept for later requests. Absent: none are kept. */
   responses?: ResponseStore | undefined;
-  /** Whether the origins of web pages that may call the server were set. Default: false. */
-  hasAllowedOrigins?: boolean;
+  /** The origins of web pages that may have what is stored without a key. Default: none. */
+  allowedOrigins?: readonly string[];
   /** The folder that the admin listener may load adapters from. Default: none. */
   loraDir?: string;
   /** Additional routes that need no model. */
@@ -109,6 +111,7 @@ export class App {
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
+  readonly #pageGuard: PageGuard;
   readonly #endedUsage = new EndedUsage();
   #models: ServedModels | undefined;
   #isDraining = false;
@@ -119,6 +122,7 @@ export class App {
     this.#options = options;
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
+    this.#pageGuard = new PageGuard(options.allowedOrigins);
     if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
     this.#adminRoutes = new RouteTable(
       [...adapterRoutes(options.loraDir), ...MODEL_ADMIN_ROUTES].map((route) => this.#onceLoaded(route)),
@@ -258,6 +262,7 @@ export class App {
 
   async #handle(open: OpenRequest, request: HttpRequest): Promise<void> {
     const { reply, isAdmin } = open;
+    if (isAdmin) refuseWebPages(request);
     if (isPreflight(request)) return reply.send(204, {}, '');
     const path = this.#withoutRootPath(request.path);
     if (!isAdmin) this.#checkReplicaSecret(open, request, path);
@@ -269,9 +274,12 @@ export class App {
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
     const { requestId, identity, signal, reportsUsage, priority, allowance, trace } = open;
-    if (route.isPrivate === true && identity.ownerId === undefined) this.#refusePages(request);
+    const isPageChecked = identity.ownerId === undefined && this.#replicaGuard === undefined;
+    const pageRefusal = isPageChecked ? this.#pageGuard.refusal(request) : undefined;
+    if (route.isPrivate === true && pageRefusal !== undefined) throw pageRefusal;
+    const mayStore = pageRefusal === undefined;
     await route.handle(
-      { requestId, identity, signal, reportsUsage, priority, allowance, trace },
+      { requestId, identity, signal, reportsUsage, priority, allowance, trace, mayStore },
       path === request.path ? request : { ...request, path },
       reply,
     );
@@ -292,16 +300,6 @@ export class App {
     const usage = await this.#endedUsage.take(pathParameter(ENDED_USAGE_ROUTE, path));
     if (usage === undefined) throw new ApiError('unknown_url', 'There is no such request');
     reply.send(204, { [USAGE_HEADER]: formatUsage(usage) }, '');
-  }
-
-  /** Any web page can call a server on the machine of its reader. */
-  #refusePages(request: HttpRequest): void {
-    const { hasAllowedOrigins = false } = this.#options;
-    if (hasAllowedOrigins || header(request, 'origin') === undefined) return;
-    throw new ApiError(
-      'permission_denied',
-      'Expected no request of a web page for stored conversations: set --allowed-origins or --api-key',
-    );
   }
 
   #load(): string {
@@ -371,7 +369,8 @@ export class App {
       handle: (context, request, reply) => {
         if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
         if (this.#models === undefined) throw new ApiError('model_loading', 'The model is still loading');
-        const { sse, log, settings = DEFAULT_SETTINGS, responses } = this.#options;
+        const { sse, log, settings = DEFAULT_SETTINGS } = this.#options;
+        const responses = context.mayStore === false ? undefined : this.#options.responses;
         return route.handle({ ...context, models: this.#models, sse, log, settings, responses }, request, reply);
       },
     };

@@ -32,7 +32,7 @@ export interface HandlerOptions {
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;
-  /** Origins that browsers may call from. Default: all, except for stored chat completions without keys. */
+  /** Origins of web pages that may call. Default: all, but without keys none has what is stored. */
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;

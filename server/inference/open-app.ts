@@ -53,7 +53,7 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
     sse: { pingIntervalMs: options.ssePingIntervalMs, slowClientTimeoutMs: SLOW_CLIENT_TIMEOUT_MS },
     log,
     cors: new Cors(options.cors),
-    hasAllowedOrigins: options.cors.overridden.has('origins'),
+    ...(options.cors.overridden.has('origins') ? { allowedOrigins: options.cors.origins } : {}),
     openPaths: options.openPaths,
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,

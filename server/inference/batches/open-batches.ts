@@ -42,7 +42,7 @@ export async function openBatches(
     routes: batchRoutes(() => {
       if (service === undefined) throw new ApiError('not_implemented', refusal);
       return { service };
-    }),
+    }).map((route) => ({ ...route, isPrivate: true })),
     serve: (app, loaded) => service?.serve(new EngineLines({ app, loaded, access, maxNumSeqs, concurrency })),
     close: async () => service?.close(),
   };

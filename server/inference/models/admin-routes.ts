@@ -1,7 +1,6 @@
 import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
 import type { HttpRequest } from '../../http/transport';
-import { refuseWebPages } from '../admin-caller';
 import type { ServerContext } from '../openai/context';
 import { parseJsonText } from '../../base/json/json-text';
 import { listModels } from '../openai/models';
@@ -41,7 +40,6 @@ export const MODEL_ADMIN_ROUTES: readonly Route<ServerContext>[] = [
     method: 'POST',
     path: '/sleep',
     handle: async (context, request, reply) => {
-      refuseWebPages(request);
       const named = entryOf(context, request);
       if (named !== undefined) checkUnpinned(named);
       const entries = named === undefined ? context.models.entries : [named];
@@ -55,7 +53,6 @@ export const MODEL_ADMIN_ROUTES: readonly Route<ServerContext>[] = [
     method: 'POST',
     path: '/wake_up',
     handle: async (context, request, reply) => {
-      refuseWebPages(request);
       const named = entryOf(context, request);
       const sleeping = context.models.entries.filter(({ slot }) => slot.state === 'sleeping');
       await load(context, named === undefined ? sleeping : [named]);
@@ -84,7 +81,6 @@ async function load({ models, signal }: ServerContext, entries: readonly ModelEn
 }
 
 async function readEntry({ models }: ServerContext, request: HttpRequest): Promise<ModelEntry> {
-  refuseWebPages(request);
   checkJson(request);
   const body = await request.readBody();
   const { value } = parseJsonText(Buffer.from(body.buffer, body.byteOffset, body.byteLength));

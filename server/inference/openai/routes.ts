@@ -95,7 +95,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     nulls: RESPONSES_NULLS,
     tasks: ['generate'],
   },
-  ...STORED_RESPONSE_ROUTES.map((route) => ({ ...route, needsModel: false }) as const),
+  ...STORED_RESPONSE_ROUTES.map((route) => ({ ...route, needsModel: false, isPrivate: true }) as const),
   {
     method: 'POST',
     path: MESSAGES_PATH,

@@ -41,7 +41,13 @@ const COMPUTE_ERRORS = [
   'context_length_exceeded',
   'engine_dead',
 ] as const;
-const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
+const STORED_ERRORS = [
+  ...MODEL_ERRORS,
+  'response_not_found',
+  'invalid_value',
+  'unsupported_value',
+  'permission_denied',
+] as const;
 const STORED_COMPLETION_ERRORS = [
   ...MODEL_ERRORS,
   'completion_not_found',
@@ -51,7 +57,7 @@ const STORED_COMPLETION_ERRORS = [
 const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
 
 /** Errors of files and batches. */
-const STORE_ERRORS = ['not_implemented', 'internal_error'] as const;
+const STORE_ERRORS = ['not_implemented', 'internal_error', 'permission_denied'] as const;
 const PAGING = {
   after: { type: 'string', description: 'The id of the last item of the page before' },
   limit: { type: 'integer', minimum: 1 },

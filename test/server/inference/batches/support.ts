@@ -7,6 +7,7 @@ import { createTransport } from '../../../../server/http/create-transport';
 import { App } from '../../../../server/inference/app';
 import { openBatches } from '../../../../server/inference/batches/open-batches';
 import { defaultServeOptions, type ServeOptions } from '../../../../server/inference/serve-options';
+import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import { temporaryFolder } from '../../../fakes/temporary-folder';
 
 export type Outcome = { ok: true; keyId: string; ownerId: string; done: () => void } | { ok: false; code: string };
@@ -18,6 +19,8 @@ export interface Setup {
   transport?: 'uws' | 'node';
   /** Keys are the names of their owners. */
   hasAccess?: boolean;
+  /** Origins of web pages that may have what is stored without keys. */
+  allowedOrigins?: readonly string[];
   /** What the key of a line gets. */
   resume?: (keyId: string) => Outcome;
 }
@@ -46,6 +49,8 @@ export async function openServer(setup: Setup) {
     sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 60_000 },
     log: log as never,
     routes: batches.routes,
+    responses: new MemoryResponseStore({ maxBytes: 10_000_000, ttlMs: 60_000 }),
+    ...(setup.allowedOrigins === undefined ? {} : { allowedOrigins: setup.allowedOrigins }),
     ...(part === undefined ? {} : { access: part }),
   });
   app.serve(engine);

@@ -237,26 +237,6 @@ test.each<[string, Record<string, string>]>([
   await expect(client.chat.completions.list({ metadata })).rejects.toMatchObject({ status: 400, param: 'metadata' });
 });
 
-test('without keys, web pages reach stored completions only if their origins were set', async () => {
-  const { id } = await create();
-  const fromPage = (url: string, path: string, method: string) =>
-    fetch(`${url}/v1/chat/completions${path}`, { method, headers: { Origin: 'https://example.com' } });
-  for (const [path, method] of [
-    ['', 'GET'],
-    [`/${id}`, 'GET'],
-    [`/${id}/messages`, 'GET'],
-    [`/${id}`, 'POST'],
-    [`/${id}`, 'DELETE'],
-  ]) {
-    const response = await fromPage(served.url, path, method);
-    expect([response.status, await response.json()]).toMatchObject([403, { error: { code: 'permission_denied' } }]);
-  }
-  expect(await client.chat.completions.retrieve(id)).toMatchObject({ id });
-  const other = await serveTiny(engine, { hasAllowedOrigins: true });
-  expect((await fromPage(other.url, '', 'GET')).status).toBe(200);
-  await other.close();
-});
-
 test('with keys, web pages reach the stored completions of their key', async () => {
   const access = {
     check: () => ({ ok: true, keyId: 'key_1', ownerId: 'own_1', done: () => {} }) as const,

@@ -423,8 +423,10 @@ describe('the admin listener', () => {
     expect(statesOf(opened)).toEqual(['sleeping', 'loaded', 'sleeping']);
     expect((await post('/wake_up')).status).toBe(200);
     expect(statesOf(opened)).toEqual(['loaded', 'loaded', 'loaded']);
-    const page = await exchange(admin, '/sleep', '', { headers: [['origin', 'http://evil.example']] });
-    expect(errorOf(page)).toEqual([403, 'permission_denied', null]);
+    for (const [path, body] of [['/sleep', ''], ['/models'], ['/is_sleeping']]) {
+      const page = await exchange(admin, path, body, { headers: [['origin', 'http://evil.example']] });
+      expect([path, errorOf(page)]).toEqual([path, [403, 'permission_denied', null]]);
+    }
   });
 
   test('one model sleeps and wakes as well, and needs no name', async () => {
