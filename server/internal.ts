@@ -137,6 +137,7 @@ export { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from './storage/
 export type { BatchRecord } from './storage/batches/records';
 export { batchRoutes } from './storage/batches/routes';
 export type { BatchLine } from './storage/batches/running-batch';
+export { mayCall, type Reach } from './base/reach';
 export { type CompletionRequest, Completions, readCompletionRequest } from './storage/responses/completions';
 export { FolderResponseStore } from './storage/responses/folder-store';
 export { History, REFERENCE } from './storage/responses/history';

@@ -5,6 +5,7 @@ import type { CidrList } from './cidr';
 import { type Fingerprint, Fingerprinter, fingerprintText } from './fingerprint';
 import { Grant, type GrantIssuer } from './grants';
 import { parseKey } from '../../base/key-format';
+import { mayCall } from '../../base/reach';
 import { counted } from '../../base/words';
 import type { KeyUses } from './uses';
 import type { KeyBudget } from '../keys/values';
@@ -246,7 +247,7 @@ export class KeyCheck implements GrantIssuer {
       ok: true,
       keyId,
       ownerId,
-      mayCall: (deploymentId) => mayCall(entry, deploymentId),
+      reach: entry.deployments,
       admit: (target) => admit(target),
       reserve: () => {
         const denial = this.#budgetDenial(entry, now());
@@ -336,16 +337,12 @@ function refusal(
 
 /** Whether a key may use a deployment. */
 function isBound({ ownerId, deployments }: Pick<KeyEntry, 'ownerId' | 'deployments'>, target: CheckTarget): boolean {
-  return ownerId === target.ownerId && mayCall({ deployments }, target.id);
-}
-
-function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: string): boolean {
-  return deployments === null || deployments.includes(deploymentId);
+  return ownerId === target.ownerId && mayCall(deployments, target.id);
 }
 
 function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): AccessOutcome {
   return ownerId === target.ownerId
-    ? { ok: true, keyId: FIXED_KEY_ID, ownerId, mayCall: () => true, done: nothing }
+    ? { ok: true, keyId: FIXED_KEY_ID, ownerId, reach: null, done: nothing }
     : NOT_PERMITTED;
 }
 
@@ -354,7 +351,7 @@ function fixedIdentity(key: FixedKey): Identity {
     ok: true,
     keyId: FIXED_KEY_ID,
     ownerId: key.fixedOwnerId,
-    mayCall: () => true,
+    reach: null,
     admit: (target) => admitFixed(key, target),
     reserve: () => ({ ok: true, admit: (target) => admitFixed(key, target), release: nothing }),
   };

@@ -1,4 +1,5 @@
 import { ApiError } from '../../base/errors';
+import type { Reach } from '../../base/reach';
 import type { Fingerprint } from './fingerprint';
 import type { Denied, Granted } from './outcome';
 
@@ -31,8 +32,7 @@ export class Grant implements Granted {
   readonly fingerprint: Fingerprint | undefined;
   readonly targetId: string;
   readonly address: string;
-  /** Ids of the deployments that the key is bound to. Null: all of its owner. */
-  readonly #deployments: readonly string[] | null;
+  readonly reach: Reach;
   /** Releases the concurrency slot and counts the tokens. */
   readonly release: ((tokens: number) => void) | undefined;
   readonly #issuer: GrantIssuer;
@@ -43,7 +43,7 @@ export class Grant implements Granted {
   constructor(
     issuer: GrantIssuer,
     watched: Set<Grant> | undefined,
-    key: { keyId: string; ownerId: string; publicId: string; deployments: readonly string[] | null },
+    key: { keyId: string; ownerId: string; publicId: string; deployments: Reach },
     presented: { fingerprint: Fingerprint | undefined; targetId: string; address: string },
     release?: (tokens: number) => void,
   ) {
@@ -52,7 +52,7 @@ export class Grant implements Granted {
     this.keyId = key.keyId;
     this.ownerId = key.ownerId;
     this.publicId = key.publicId;
-    this.#deployments = key.deployments;
+    this.reach = key.deployments;
     this.fingerprint = presented.fingerprint;
     this.targetId = presented.targetId;
     this.address = presented.address;
@@ -68,10 +68,6 @@ export class Grant implements Granted {
       this.recheck();
     }
     return this.#revoking.signal;
-  }
-
-  mayCall(deploymentId: string): boolean {
-    return this.#deployments === null || this.#deployments.includes(deploymentId);
   }
 
   /** Aborts the request if its key has lost access. */

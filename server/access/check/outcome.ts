@@ -1,3 +1,4 @@
+import type { Reach } from '../../base/reach';
 import type { DeploymentRef } from '../owners';
 
 /** An admitted request. */
@@ -12,8 +13,8 @@ export interface Granted {
    * fixed keys and with `onRevoke: 'finish'`.
    */
   readonly signal?: AbortSignal | undefined;
-  /** Whether the key may also call this deployment of its owner. Absent: only the granted one. */
-  mayCall?(deploymentId: string): boolean;
+  /** Absent: the key may call only the granted deployment. */
+  readonly reach?: Reach;
   /** Ends the request and records its tokens. The caller must call it. Only the first call counts. */
   done(tokens?: number): void;
 }
@@ -25,8 +26,7 @@ export interface Identity {
   keyId: string;
   /** Owner of the key. It can call deployments of this owner only. */
   ownerId: string;
-  /** Whether the key may call this deployment of its owner. */
-  mayCall(deploymentId: string): boolean;
+  readonly reach: Reach;
   /** Checks access, budget and limits, and counts the request. */
   admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
   /** Checks budget and limits before the deployment is known. The limits count the request from now on. */

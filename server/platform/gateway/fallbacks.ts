@@ -1,4 +1,4 @@
-import { ApiError, type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
+import { ApiError, type ApiErrorCode, type Granted, mayCall, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
 import { findModel } from './model-field';
 import { type DeploymentAddress, isRepeatable } from './address';
@@ -39,7 +39,8 @@ export function chainOf(
 }
 
 function isOpenTo({ accessControl, ownerId, deploymentId }: Target, grant: Granted | undefined): boolean {
-  return !accessControl || (grant?.ownerId === ownerId && grant.mayCall?.(deploymentId) === true);
+  const { reach = [] } = grant ?? {};
+  return !accessControl || (grant?.ownerId === ownerId && mayCall(reach, deploymentId));
 }
 
 /** Whether the next deployment may get a request after this error, as long as the client has seen nothing. */

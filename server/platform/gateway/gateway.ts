@@ -277,11 +277,10 @@ export class Gateway {
       storage?.serves(request.method, address.path) === true
     ) {
       const { requestId, grant } = state;
-      const { keyId, ownerId } = grant;
+      const { keyId, ownerId, reach = [target.deploymentId] } = grant;
       const { deploymentId } = target;
-      const mayCall = (id: string): boolean => id === deploymentId || grant.mayCall?.(id) === true;
       return storage.handle(
-        { requestId, keyId, ownerId, deploymentId, mayCall },
+        { requestId, keyId, ownerId, deploymentId, reach },
         { ...request, path: address.path },
         new RecordedReply(recorded, this.#cors.headers(request)),
       );
@@ -306,12 +305,14 @@ export class Gateway {
     state.served = served;
     const { storage } = this.#options;
     const { grant, requestId } = state;
+    const { deploymentId } = target;
+    const { reach = [deploymentId] } = grant ?? {};
     const kept =
       storage === undefined || grant === undefined || !hasStorage(address, target)
         ? undefined
         : await keepCall(
             storage,
-            { requestId, ownerId: grant.ownerId, deploymentId: target.deploymentId },
+            { requestId, ownerId: grant.ownerId, deploymentId, reach },
             { request, path: address.path, model, reply: recorded },
           );
     state.call = {

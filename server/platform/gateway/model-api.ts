@@ -8,6 +8,7 @@ import {
   type Identity,
   type Reservation,
   isAnthropicPath,
+  mayCall,
   RecordedReply,
   type StreamedRequest,
   withBearerKey,
@@ -87,7 +88,7 @@ export class ModelApi {
       if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
       const { keyId, ownerId } = identity;
       return void (await this.#storage.handle(
-        { requestId, keyId, ownerId, deploymentId: undefined, mayCall: (id) => identity.mayCall(id) },
+        { requestId, keyId, ownerId, deploymentId: undefined, reach: identity.reach },
         request,
         new RecordedReply(reply, headers),
       ));
@@ -110,7 +111,7 @@ export class ModelApi {
       .deployments()
       .filter(
         ({ ownerId, state, deploymentId }) =>
-          ownerId === identity.ownerId && state !== 'deleting' && identity.mayCall(deploymentId),
+          ownerId === identity.ownerId && state !== 'deleting' && mayCall(identity.reach, deploymentId),
       )
       .flatMap((target) => namesOf(target).map((name) => describe(target, name)));
     return { object: 'list', data };
@@ -127,7 +128,7 @@ export class ModelApi {
     const name = decoded(request.path.slice(MODELS_PATH.length + 1));
     const { target, inner } = this.#find(identity, name);
     if (inner === undefined) {
-      if (!identity.mayCall(target.deploymentId)) this.#admit(facts, identity, target);
+      if (!mayCall(identity.reach, target.deploymentId)) this.#admit(facts, identity, target);
       return sendJson(reply, request, headers, describe(target, name));
     }
     this.#admit(facts, identity, target);

@@ -1,4 +1,4 @@
-import type { HttpReply, StreamedRequest } from 'capstan/internal';
+import type { HttpReply, Reach, StreamedRequest } from 'capstan/internal';
 import type { DeploymentAddress } from './address';
 import type { Target } from './targets';
 
@@ -9,12 +9,11 @@ export interface OwnerRequest {
   readonly ownerId: string;
   /** The deployment whose URL got the request. Undefined: the API of all deployments. */
   readonly deploymentId: string | undefined;
-  /** Whether the key may call this deployment of its owner. */
-  mayCall(deploymentId: string): boolean;
+  readonly reach: Reach;
 }
 
 /** A request for a response or a chat completion, or one that counts the tokens of the input of a response. */
-export type KeptRequest = Pick<OwnerRequest, 'requestId' | 'ownerId'> & {
+export type KeptRequest = Pick<OwnerRequest, 'requestId' | 'ownerId' | 'reach'> & {
   readonly deploymentId: string;
   readonly kind: 'response' | 'count' | 'completion';
 };

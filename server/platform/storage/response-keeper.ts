@@ -38,7 +38,7 @@ export class ResponseKeeper {
    * replica says what is wrong. Throws ApiError.
    */
   async prepare(
-    { ownerId, requestId, kind }: KeptRequest,
+    { ownerId, requestId, deploymentId, reach, kind }: KeptRequest,
     body: Buffer,
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
@@ -46,14 +46,21 @@ export class ResponseKeeper {
     const request = parse(body, isCount);
     if (request === undefined) return undefined;
     const { fields, isStored, value } = request;
-    const history = new History(this.#store, { ownerId }, MAX_HISTORY_BYTES);
+    const history = new History(this.#store, { ownerId, reach }, MAX_HISTORY_BYTES);
     const items = toItems(value.input);
     const own = (await history.withoutReferences(items)).map((item, i) => (item === items[i] ? item : asInput(item)));
     const previousId = value.previous_response_id ?? null;
     const turns = previousId === null ? [] : await history.turnsUpTo(previousId);
     const earlier = turns.flatMap(({ input, response }) => [...input, ...response.output.map(asInput)]);
     const hasChanged = earlier.length > 0 || own.some((item, i) => item !== items[i]);
-    const keeper = new OneResponse(history, { isStored, previousId, input: own, requestId, log: this.#log });
+    const keeper = new OneResponse(history, {
+      isStored,
+      previousId,
+      input: own,
+      requestId,
+      deploymentId,
+      log: this.#log,
+    });
     const kept = new KeptReply(reply, new ResponseRewriter(keeper));
     return {
       body: withTopLevelValues(body, fields, {
@@ -72,6 +79,7 @@ interface OneResponseFacts {
   previousId: string | null;
   input: readonly StoredItem[];
   requestId: string;
+  deploymentId: string;
   log: Log;
 }
 
@@ -92,15 +100,15 @@ class OneResponse {
   }
 
   async kept(response: WireResponse): Promise<WireResponse> {
-    const { isStored, previousId, input, requestId, log } = this.#facts;
+    const { isStored, previousId, input, requestId, deploymentId, log } = this.#facts;
     const hasEnded = response.status === 'completed' || response.status === 'incomplete';
     if (!isStored || !hasEnded) return this.shown(response, false);
     const shown = this.shown(response);
     const id = this.#idOf(response.id);
     const output = response.output as readonly StoredItem[];
     try {
-      if (await this.#history.put({ response: { ...shown, id, previous_response_id: previousId, output }, input }))
-        return shown;
+      const stored = { ...shown, id, previous_response_id: previousId, output };
+      if (await this.#history.put({ response: stored, input, deployment_id: deploymentId })) return shown;
       log.warn({ requestId }, 'a response is too large to be stored');
     } catch (error) {
       log.error({ requestId, err: error }, 'cannot store a response');

@@ -88,9 +88,10 @@ export class StorageService implements OwnerStorage {
     this.#routes = new RouteTable<Context>([
       ...STORED_RESPONSE_ROUTES,
       ...STORED_COMPLETION_ROUTES,
-      ...batchRoutes<Context>(({ deploymentId }) => ({
+      ...batchRoutes<Context>(({ deploymentId, reach = null }) => ({
         service: batches,
-        order: deploymentId === undefined ? {} : { deploymentId },
+        reach,
+        deploymentId,
       })),
     ]);
   }
@@ -130,7 +131,7 @@ export class StorageService implements OwnerStorage {
   }
 
   async handle(owner: OwnerRequest, request: StreamedRequest, reply: HttpReply): Promise<void> {
-    const { requestId, keyId, ownerId, deploymentId } = owner;
+    const { requestId, keyId, ownerId, deploymentId, reach } = owner;
     const routes = this.#routes.at(request.path);
     const wanted = request.method === 'HEAD' ? 'GET' : request.method;
     const route = routes.find(({ method }) => method === wanted);
@@ -147,7 +148,7 @@ export class StorageService implements OwnerStorage {
       signal: request.signal,
       responses: this.#responses,
       deploymentId,
-      mayCall: (id) => owner.mayCall(id),
+      reach,
     };
     const remoteAddress = callerAddress(request.remoteAddress, request.headers, this.#trustedProxies);
     await this.#uploads.within(ownerId, { ...request, remoteAddress }, async (checked) =>

@@ -3,12 +3,13 @@ import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import { newId } from '../../base/ids';
 import type { Log } from '../../base/log';
+import type { Reach } from '../../base/reach';
 import type { ClientIdentity } from '../../http/routes';
 import { BatchRunner, type BatchRunnerOptions } from './batch-runner';
 import { BatchStore } from './batch-store';
 import { FileStore } from './file-store';
 import { type BatchLimits, MAX_RUNNING_BATCHES } from './limits';
-import { type BatchRecord, type FileRecord, isOpen } from './records';
+import { type BatchRecord, type FileRecord, isOpen, newOwned } from './records';
 
 /** Files of results that a batch can have. */
 const RESULT_FILES = 2;
@@ -39,6 +40,8 @@ export interface BatchOrder {
   address: string;
   /** The deployment whose URL got the request. Undefined: the lines name their models themselves. */
   deploymentId?: string;
+  /** The deployments that the client may call. Default: all. */
+  reach?: Reach;
 }
 
 /** Files and batches in the data directory of a server. */
@@ -114,10 +117,10 @@ export class BatchService {
   }
 
   /** @throws ApiError. */
-  async create({ identity, ...order }: BatchOrder): Promise<BatchRecord> {
+  async create({ identity, reach = null, ...order }: BatchOrder): Promise<BatchRecord> {
     const ownerId = identity.ownerId ?? '';
     if (this.#runner === undefined) throw new ApiError('model_loading', 'The model is still loading');
-    const file = this.files.get(ownerId, order.inputFileId);
+    const file = this.files.get(ownerId, order.inputFileId, reach);
     if (file.purpose !== 'batch')
       throw new ApiError(
         'invalid_value',
@@ -131,8 +134,8 @@ export class BatchService {
     const { windowS, ...fields } = order;
     const record: BatchRecord = {
       ...fields,
+      ...newOwned(ownerId, reach, order.deploymentId),
       id: newId('batch'),
-      ownerId,
       ...(identity.keyId === undefined ? {} : { keyId: identity.keyId }),
       cacheSalt: identity.cacheSalt,
       outputFileId: newId('file'),

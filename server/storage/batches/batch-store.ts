@@ -2,10 +2,11 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
+import type { Reach } from '../../base/reach';
 import { readRecord, writeAtomically } from './disk';
 import { newestFirst } from './file-store';
 import { MAX_BATCHES } from './limits';
-import { type BatchRecord, type BatchStatus, isOpen } from './records';
+import { type BatchRecord, type BatchStatus, isOpen, maySee } from './records';
 
 const RECORD = '.json';
 
@@ -64,17 +65,17 @@ export class BatchStore {
     return moving;
   }
 
-  /** @throws ApiError `batch_not_found`, also for a batch of another owner. */
-  get(ownerId: string, id: string): BatchRecord {
+  /** @throws ApiError `batch_not_found`, also for a batch that the client may not have. */
+  get(ownerId: string, id: string, reach: Reach = null): BatchRecord {
     const record = this.#batches.get(id);
-    if (record === undefined || record.ownerId !== ownerId)
+    if (record === undefined || !maySee(record, ownerId, reach))
       throw new ApiError('batch_not_found', 'No batch has this id', { param: 'batch_id' });
     return record;
   }
 
   /** The newest first. */
-  list(ownerId: string): BatchRecord[] {
-    return [...this.#batches.values()].filter((record) => record.ownerId === ownerId).sort(newestFirst);
+  list(ownerId: string, reach: Reach = null): BatchRecord[] {
+    return [...this.#batches.values()].filter((record) => maySee(record, ownerId, reach)).sort(newestFirst);
   }
 
   /** The batches that have not ended, the oldest first. */

@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import { newId } from '../../base/ids';
 import type { Log } from '../../base/log';
+import type { Reach } from '../../base/reach';
 import { readRecord, syncFolder, TEMPORARY, writeAtomically } from './disk';
 import { MAX_FILES } from './limits';
-import type { FileRecord } from './records';
+import { type FileRecord, maySee, type Owned } from './records';
 
 const RECORD = '.json';
 const CONTENT = '.jsonl';
@@ -70,14 +71,15 @@ export class FileStore {
   }
 
   /** @throws ApiError `storage_full`. */
-  async create(ownerId: string, filename: string, content: Uint8Array): Promise<FileRecord> {
+  async create(owned: Owned, filename: string, content: Uint8Array): Promise<FileRecord> {
+    const { ownerId } = owned;
     const id = newId('file');
     this.checkNumFiles(1, 1, ownerId);
     this.checkSpace(content.length, ownerId);
     this.setUnpublished(id, content.length, ownerId);
     try {
       await writeAtomically(this.contentPath(id), content);
-      return await this.publish({ id, ownerId, filename, purpose: 'batch', bytes: content.length });
+      return await this.publish({ ...owned, id, filename, purpose: 'batch', bytes: content.length });
     } catch (error) {
       this.setUnpublished(id, 0, ownerId);
       await rm(this.contentPath(id), { force: true }).catch(() => {});
@@ -94,10 +96,10 @@ export class FileStore {
     return record;
   }
 
-  /** @throws ApiError `file_not_found`, also for a file of another owner. */
-  get(ownerId: string, id: string): FileRecord {
+  /** @throws ApiError `file_not_found`, also for a file that the client may not have. */
+  get(ownerId: string, id: string, reach: Reach = null): FileRecord {
     const record = this.#files.get(id);
-    if (record === undefined || record.ownerId !== ownerId)
+    if (record === undefined || !maySee(record, ownerId, reach))
       throw new ApiError('file_not_found', 'No file has this id', { param: 'file_id' });
     return record;
   }
@@ -107,8 +109,8 @@ export class FileStore {
   }
 
   /** The newest first. */
-  list(ownerId: string): FileRecord[] {
-    return [...this.#files.values()].filter((record) => record.ownerId === ownerId).sort(newestFirst);
+  list(ownerId: string, reach: Reach = null): FileRecord[] {
+    return [...this.#files.values()].filter((record) => maySee(record, ownerId, reach)).sort(newestFirst);
   }
 
   contentPath(id: string): string {

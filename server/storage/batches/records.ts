@@ -1,8 +1,32 @@
-/** A file of a client, or of the results of a batch. */
-export interface FileRecord {
-  readonly id: string;
+import { covers, type Reach } from '../../base/reach';
+
+/** Whose an object is. */
+export interface Owned {
   /** Empty without access control. */
   readonly ownerId: string;
+  /** The deployments that its maker may call, or the one at whose URL it was made. Absent: all of the owner. */
+  readonly deployments?: readonly string[];
+}
+
+/** Returns whose a new object is. @param deploymentId The deployment at whose URL it is made. */
+export function newOwned(ownerId: string, reach: Reach, deploymentId: string | undefined): Owned {
+  const deployments = deploymentId === undefined ? reach : [deploymentId];
+  return { ownerId, ...(deployments === null ? {} : { deployments }) };
+}
+
+/** Returns whose another object is that belongs to the same. */
+export function ownedOf({ ownerId, deployments }: Owned): Owned {
+  return { ownerId, ...(deployments === undefined ? {} : { deployments }) };
+}
+
+/** Whether a client may have an object. */
+export function maySee({ ownerId, deployments }: Owned, reader: string, reach: Reach): boolean {
+  return ownerId === reader && covers(reach, deployments ?? null);
+}
+
+/** A file of a client, or of the results of a batch. */
+export interface FileRecord extends Owned {
+  readonly id: string;
   readonly bytes: number;
   /** Seconds since 1970, as all times of records. */
   readonly createdAt: number;
@@ -30,9 +54,8 @@ export interface BatchError {
   line: number | null;
 }
 
-export interface BatchRecord {
+export interface BatchRecord extends Owned {
   readonly id: string;
-  readonly ownerId: string;
   /** The key that created it. Undefined without access control. */
   readonly keyId?: string;
   /** The client that created it. */

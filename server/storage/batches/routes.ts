@@ -1,16 +1,17 @@
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { pathParameter, type RequestContext, type Route } from '../../http/routes';
+import type { Reach } from '../../base/reach';
 import { parseJsonText } from '../../base/json/json-text';
 import { checkJson } from '../../http/check-json';
 import type { Schema } from '../../base/json/schema-types';
 import { object, text, unsafe } from '../../base/json/schema-types';
 import { sendJson } from '../../http/send-json';
 import { show, validate } from '../../base/json/validate';
-import type { BatchOrder, BatchService } from './batch-service';
+import type { BatchService } from './batch-service';
 import { MAX_WINDOW_S } from './limits';
 import { readForm } from './multipart';
-import { batchObject, fileObject } from './records';
+import { batchObject, fileObject, newOwned } from './records';
 
 const FILES = '/v1/files';
 const FILE = '/v1/files/{file_id}';
@@ -45,8 +46,10 @@ interface BatchRoute<Context> extends Route<Context> {
 /** What the routes need of a {@link BatchService}. */
 export interface BatchDesk {
   service: Pick<BatchService, 'files' | 'batches' | 'cancel' | 'deleteFile' | 'create' | 'endpoints'>;
-  /** Additional fields of a new batch. */
-  order?: Partial<BatchOrder>;
+  /** The deployments that the client may call. Default: all. */
+  reach?: Reach;
+  /** The deployment whose URL got the request. Absent: the lines of a batch name their models themselves. */
+  deploymentId?: string | undefined;
 }
 
 /**
@@ -62,9 +65,10 @@ export function batchRoutes<Context extends RequestContext>(
       path: FILES,
       summary: 'Upload a file of requests',
       handle: async (context, request, reply) => {
-        const { files } = find(context).service;
+        const { service, reach = null, deploymentId } = find(context);
         const { filename, content } = await readUpload(request);
-        sendJson(reply, fileObject(await files.create(ownerOf(context), filename, content)));
+        const owned = newOwned(ownerOf(context), reach, deploymentId);
+        sendJson(reply, fileObject(await service.files.create(owned, filename, content)));
       },
     },
     {
@@ -74,8 +78,9 @@ export function batchRoutes<Context extends RequestContext>(
       handle: (context, request, reply) => {
         const query = new URLSearchParams(request.query);
         const purpose = query.get('purpose');
-        const all = find(context)
-          .service.files.list(ownerOf(context))
+        const { service, reach } = find(context);
+        const all = service.files
+          .list(ownerOf(context), reach)
           .filter((file) => purpose === null || file.purpose === purpose);
         sendPage(
           reply,
@@ -88,17 +93,19 @@ export function batchRoutes<Context extends RequestContext>(
       method: 'GET',
       path: FILE,
       summary: 'Get a file',
-      handle: (context, { path }, reply) =>
-        sendJson(reply, fileObject(find(context).service.files.get(ownerOf(context), pathParameter(FILE, path)))),
+      handle: (context, { path }, reply) => {
+        const { service, reach } = find(context);
+        sendJson(reply, fileObject(service.files.get(ownerOf(context), pathParameter(FILE, path), reach)));
+      },
     },
     {
       method: 'GET',
       path: CONTENT,
       summary: 'Get the content of a file',
       handle: (context, { path, signal }, reply) => {
-        const { files } = find(context).service;
-        const { id } = files.get(ownerOf(context), pathParameter(CONTENT, path));
-        return sendContent(reply, files.read(id), signal);
+        const { service, reach } = find(context);
+        const { id } = service.files.get(ownerOf(context), pathParameter(CONTENT, path), reach);
+        return sendContent(reply, service.files.read(id), signal);
       },
     },
     {
@@ -106,8 +113,8 @@ export function batchRoutes<Context extends RequestContext>(
       path: FILE,
       summary: 'Delete a file',
       handle: async (context, { path }, reply) => {
-        const { service } = find(context);
-        const file = service.files.get(ownerOf(context), pathParameter(FILE, path));
+        const { service, reach } = find(context);
+        const file = service.files.get(ownerOf(context), pathParameter(FILE, path), reach);
         await service.deleteFile(file);
         sendJson(reply, { id: file.id, object: 'file', deleted: true });
       },
@@ -124,24 +131,27 @@ export function batchRoutes<Context extends RequestContext>(
       path: BATCHES,
       summary: 'List the batches',
       handle: (context, request, reply) => {
+        const { service, reach } = find(context);
         const query = new URLSearchParams(request.query);
-        sendPage(reply, page(find(context).service.batches.list(ownerOf(context)), query, 20, 100), batchObject);
+        sendPage(reply, page(service.batches.list(ownerOf(context), reach), query, 20, 100), batchObject);
       },
     },
     {
       method: 'GET',
       path: BATCH,
       summary: 'Get a batch',
-      handle: (context, { path }, reply) =>
-        sendJson(reply, batchObject(find(context).service.batches.get(ownerOf(context), pathParameter(BATCH, path)))),
+      handle: (context, { path }, reply) => {
+        const { service, reach } = find(context);
+        sendJson(reply, batchObject(service.batches.get(ownerOf(context), pathParameter(BATCH, path), reach)));
+      },
     },
     {
       method: 'POST',
       path: CANCEL,
       summary: 'Cancel a batch',
       handle: async (context, { path }, reply) => {
-        const { service } = find(context);
-        const batch = service.batches.get(ownerOf(context), pathParameter(CANCEL, path));
+        const { service, reach } = find(context);
+        const batch = service.batches.get(ownerOf(context), pathParameter(CANCEL, path), reach);
         await service.cancel(batch);
         sendJson(reply, batchObject(batch));
       },
@@ -154,7 +164,7 @@ function ownerOf({ identity }: RequestContext): string {
 }
 
 async function createBatch(
-  { service, order: additional }: BatchDesk,
+  { service, reach = null, deploymentId }: BatchDesk,
   { identity }: RequestContext,
   request: HttpRequest,
   reply: HttpReply,
@@ -177,7 +187,8 @@ async function createBatch(
     metadata,
     identity,
     address: request.remoteAddress,
-    ...additional,
+    reach,
+    ...(deploymentId === undefined ? {} : { deploymentId }),
   });
   sendJson(reply, batchObject(batch));
 }

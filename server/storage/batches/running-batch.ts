@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type { FileStore } from './file-store';
 import { InputFile, type InputLine } from './input-file';
 import { type LineGroup, LineGroups } from './line-groups';
-import type { BatchRecord } from './records';
+import { type BatchRecord, ownedOf } from './records';
 import { ResultFile } from './result-file';
 
 /** The end of one line. */
@@ -215,9 +215,8 @@ export class RunningBatch {
       await this.#files.deleteContent(id);
       return false;
     }
-    const { ownerId } = this.record;
     if (!this.#files.has(id))
-      await this.#files.publish({ id, ownerId, filename, purpose: 'batch_output', bytes: file.size });
+      await this.#files.publish({ ...ownedOf(this.record), id, filename, purpose: 'batch_output', bytes: file.size });
     return true;
   }
 

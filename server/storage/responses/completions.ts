@@ -2,8 +2,7 @@ import { ApiError } from '../../base/errors';
 import { object } from '../../base/json/schema-types';
 import { show, validate } from '../../base/json/validate';
 import type { Log } from '../../base/log';
-import type { ClientIdentity } from '../../http/routes';
-import { ownerOf } from './history';
+import { maySee, ownerOf, type StoreReader } from './history';
 import { isCompletionId } from './ids';
 import { checkMetadata, METADATA } from './metadata';
 import { invalidAfter, type PageQuery } from './page';
@@ -72,11 +71,6 @@ export async function readMetadata(body: unknown): Promise<Metadata> {
 
 const METADATA_BODY = object({ metadata: METADATA });
 
-/** The owner of completions, and the deployments whose completions the client may see. Absent: all. */
-export interface CompletionReader extends Pick<ClientIdentity, 'ownerId'> {
-  readonly mayCall?: ((deploymentId: string) => boolean) | undefined;
-}
-
 /** The owners whose completions are being listed. */
 const LISTING = new WeakMap<ResponseStore, Set<string>>();
 
@@ -91,16 +85,16 @@ export interface CompletionPage {
   hasMore: boolean;
 }
 
-/** The stored chat completions of one owner. */
+/** The stored chat completions of one owner that a client may have. */
 export class Completions {
   readonly #store: ResponseStore | undefined;
   readonly #owner: string;
-  readonly #mayCall: CompletionReader['mayCall'];
+  readonly #reader: StoreReader;
 
-  constructor(store: ResponseStore | undefined, reader: CompletionReader) {
+  constructor(store: ResponseStore | undefined, reader: StoreReader) {
     this.#store = store;
     this.#owner = ownerOf(reader);
-    this.#mayCall = reader.mayCall;
+    this.#reader = reader;
   }
 
   /** Throws ApiError `completion_not_found`, also for a completion that the client may not see. */
@@ -108,7 +102,7 @@ export class Completions {
     const store = this.#demandStore();
     const text = isCompletionId(id) ? await store.get(this.#owner, id) : undefined;
     const found = text === undefined ? undefined : await this.#parse(id, text);
-    if (found === undefined || !this.#maySee(found)) throw notFound(id);
+    if (found === undefined || !maySee(this.#reader, found.deployment_id)) throw notFound(id);
     return found;
   }
 
@@ -191,7 +185,7 @@ export class Completions {
       // Parsing costs much more than this search.
       if (text === undefined || !text.includes(word)) continue;
       const found = await this.#parse(id, text);
-      if (found === undefined || !this.#maySee(found) || !matches(found, filter)) continue;
+      if (found === undefined || !maySee(this.#reader, found.deployment_id) || !matches(found, filter)) continue;
       numBytes += text.length;
       const isFull = data.length === limit || (data.length > 0 && numBytes > MAX_PAGE_BYTES);
       if (isFull) return { data, hasMore: true };
@@ -208,10 +202,6 @@ export class Completions {
       await this.#store?.delete(this.#owner, id);
       return undefined;
     }
-  }
-
-  #maySee({ deployment_id: deploymentId }: StoredCompletion): boolean {
-    return deploymentId === undefined || this.#mayCall === undefined || this.#mayCall(deploymentId);
   }
 
   #demandStore(): ResponseStore {

@@ -1,5 +1,6 @@
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
+import { mayCall, type Reach } from '../../base/reach';
 import type { ClientIdentity } from '../../http/routes';
 import { isResponseId, responseIdOf } from './ids';
 import type { ResponseStore, StoredItem, StoredResponse } from './store';
@@ -9,29 +10,37 @@ const MAX_HISTORY_BYTES = 32 * 2 ** 20;
 /** The type of an item that names an output item of a stored response. */
 export const REFERENCE = 'item_reference';
 
+/** The owner of stored texts, and the deployments whose texts the client may have. Absent: all. */
+export interface StoreReader extends Pick<ClientIdentity, 'ownerId'> {
+  readonly reach?: Reach;
+}
+
+/** Whether a client may have what a deployment made. Undefined: the deployment is not known. */
+export function maySee({ reach = null }: StoreReader, deploymentId: string | undefined): boolean {
+  return deploymentId === undefined || mayCall(reach, deploymentId);
+}
+
 /** Returns the owner under which what belongs to a client is stored. Without access control there is one. */
 export function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
   return ownerId;
 }
 
-/** The stored responses of one owner. */
+/** The stored responses of one owner that a client may have. */
 export class History {
   readonly #store: ResponseStore | undefined;
+  readonly #reader: StoreReader;
   readonly #owner: string;
   readonly #maxBytes: number;
   #numBytes = 0;
 
-  constructor(
-    store: ResponseStore | undefined,
-    identity: Pick<ClientIdentity, 'ownerId'>,
-    maxBytes = MAX_HISTORY_BYTES,
-  ) {
+  constructor(store: ResponseStore | undefined, reader: StoreReader, maxBytes = MAX_HISTORY_BYTES) {
     this.#store = store;
-    this.#owner = ownerOf(identity);
+    this.#reader = reader;
+    this.#owner = ownerOf(reader);
     this.#maxBytes = maxBytes;
   }
 
-  /** Throws ApiError `response_not_found`, also for another owner's response. */
+  /** Throws ApiError `response_not_found`, also for a response that the client may not have. */
   async demand(id: string, param: string | null = null): Promise<StoredResponse> {
     return this.#parse(id, await this.#textOf(id, param), param);
   }
@@ -58,18 +67,21 @@ export class History {
 
   /** A text that is no JSON, such as half a file after a power failure, is deleted. */
   async #parse(id: string, text: string, param: string | null): Promise<StoredResponse> {
+    let found: StoredResponse;
     try {
-      return JSON.parse(text) as StoredResponse;
+      found = JSON.parse(text) as StoredResponse;
     } catch {
       await this.#store?.delete(this.#owner, id);
       throw notFound(id, param);
     }
+    if (!maySee(this.#reader, found.deployment_id)) throw notFound(id, param);
+    return found;
   }
 
   async delete(id: string): Promise<void> {
     if (this.#store === undefined) throw notKept(null);
-    const isDeleted = isResponseId(id) && (await this.#store.delete(this.#owner, id));
-    if (!isDeleted) throw notFound(id, null);
+    await this.demand(id);
+    if (!(await this.#store.delete(this.#owner, id))) throw notFound(id, null);
   }
 
   /** Returns whether the response is now stored. */

@@ -10,6 +10,8 @@ export interface StoredResponse {
   response: { id: string; previous_response_id: string | null; output: readonly StoredItem[] };
   /** The input of the request, without earlier turns. */
   input: readonly StoredItem[];
+  /** The deployment that made it. Not sent. Absent outside the service. */
+  deployment_id?: string;
 }
 
 /**

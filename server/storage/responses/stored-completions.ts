@@ -15,8 +15,8 @@ import type { StoreContext } from './stored-responses';
 const COMPLETION_PATH = `${CHAT_PATH}/{completion_id}`;
 const MESSAGES_PATH = `${COMPLETION_PATH}/messages`;
 
-function completionsOf({ responses, identity, mayCall }: StoreContext): Completions {
-  return new Completions(responses, { ownerId: identity.ownerId, mayCall });
+function completionsOf({ responses, identity, reach = null }: StoreContext): Completions {
+  return new Completions(responses, { ownerId: identity.ownerId, reach });
 }
 
 /** GET /v1/chat/completions */

@@ -1,5 +1,6 @@
 import { ApiError } from '../../base/errors';
 import { RESPONSES_PATH } from '../../base/error-styles';
+import type { Reach } from '../../base/reach';
 import { type ClientIdentity, pathParameter, type Route } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from '../../http/send-json';
@@ -15,10 +16,14 @@ export interface StoreContext {
   /** Undefined: the server keeps no responses. */
   readonly responses: ResponseStore | undefined;
   readonly identity: Pick<ClientIdentity, 'ownerId'>;
+  /** The deployments whose objects the client may have. Absent: all. */
+  readonly reach?: Reach;
   /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
-  /** Whether the client may see what this deployment made. Absent: it may see everything of its owner. */
-  readonly mayCall?: ((deploymentId: string) => boolean) | undefined;
+}
+
+function historyOf({ responses, identity, reach = null }: StoreContext): History {
+  return new History(responses, { ownerId: identity.ownerId, reach });
 }
 
 /** GET /v1/responses/{response_id} */
@@ -27,23 +32,21 @@ async function getResponse(context: StoreContext, request: HttpRequest, reply: H
     throw new ApiError('unsupported_value', 'stream: expected false, because stored responses are complete', {
       param: 'stream',
     });
-  const { response } = await new History(context.responses, context.identity).demand(
-    pathParameter(RESPONSE_PATH, request.path),
-  );
+  const { response } = await historyOf(context).demand(pathParameter(RESPONSE_PATH, request.path));
   sendJson(reply, response);
 }
 
 /** DELETE /v1/responses/{response_id} */
 async function deleteResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const id = pathParameter(RESPONSE_PATH, request.path);
-  await new History(context.responses, context.identity).delete(id);
+  await historyOf(context).delete(id);
   sendJson(reply, { id, object: 'response', deleted: true });
 }
 
 /** POST /v1/responses/{response_id}/cancel: a stored response has ended, because none is made in the background. */
 async function cancelResponse(context: StoreContext, request: HttpRequest): Promise<void> {
   const id = pathParameter(CANCEL_PATH, request.path);
-  await new History(context.responses, context.identity).demand(id);
+  await historyOf(context).demand(id);
   throw new ApiError('invalid_value', `Cannot cancel ${id}: expected a response that was made with "background": true`);
 }
 
@@ -51,7 +54,7 @@ async function cancelResponse(context: StoreContext, request: HttpRequest): Prom
 async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const id = pathParameter(INPUT_ITEMS_PATH, request.path);
   const query = readPage(new URLSearchParams(request.query), 'desc');
-  const { input } = await new History(context.responses, context.identity).demand(id);
+  const { input } = await historyOf(context).demand(id);
   const items: PagedItems = {
     length: input.length,
     indexOf: (itemId, isAscending) => indexOfItem(input, id, itemId, isAscending),

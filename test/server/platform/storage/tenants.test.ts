@@ -1,8 +1,9 @@
 /**
- * Two owners, every route for what is kept, both addresses: an object of the other owner responds as if it did not
- * exist. The cases come from the lists of routes, so a new route without an entry fails.
+ * Every route for what is kept, both addresses: an object of another owner responds as if it did not exist, and so does
+ * one of the same owner that a key for some deployments may not have. The cases come from the lists of routes, so a new
+ * route without an entry fails.
  */
-import type OpenAI from 'openai';
+import OpenAI from 'openai';
 import type { Access } from '../../../../server/access';
 import { batchRoutes } from '../../../../server/storage/batches/routes';
 import { STORED_COMPLETION_ROUTES } from '../../../../server/storage/responses/stored-completions';
@@ -14,10 +15,12 @@ import { overBackends } from '../../access/support';
 import { chatLine, startBatch, until } from '../../inference/batches/support';
 import { closeAll } from '../gateway/support';
 import {
+  builtinTarget,
   type BuiltinReplica,
   type Kept,
   openTenants,
   type OwnerKey,
+  OWNERS,
   slugOf,
   startBuiltin,
   startKept,
@@ -117,6 +120,9 @@ overBackends((make) => {
   let kept: Kept;
   let alice: OpenAI;
   let objects: Objects;
+  /** Another deployment of Alice, and a key for it alone. */
+  let lab: { id: string; ownerId: string };
+  let labKey: string;
 
   beforeAll(async () => {
     process.env.CAPSTAN_ADDON = require.resolve('../../../fakes/fake-addon');
@@ -125,6 +131,13 @@ overBackends((make) => {
     ({ access, tenants } = await openTenants(await make()));
     replica = await startBuiltin(engine);
     kept = await startKept({ access, tenants, replica });
+    lab = await access.openDeployment(OWNERS.alice, 'lab');
+    kept.targets.set(
+      builtinTarget('alice', 'chat', { tenants, replica }, { deploymentId: lab.id, slug: 'alice-lab', name: 'lab' }),
+    );
+    labKey = (
+      await access.createKey({ owner: OWNERS.alice, name: 'lab', type: 'deployment-level', deployments: [lab.id] })
+    ).secret;
     alice = kept.client('alice');
     const response = await alice.responses.create({ model: 'chat', input: 'secret' });
     const batch = await until(alice, await startBatch(alice, [chatLine('a', 'Hi', { model: 'chat' })]), 'completed');
@@ -143,10 +156,17 @@ overBackends((make) => {
     await engine.close();
   });
 
-  const send = (key: string | undefined, prefix: string, name: string) => {
+  async function checkUnchanged(): Promise<void> {
+    expect(await alice.responses.retrieve(objects.response)).toMatchObject({ id: objects.response });
+    expect(await alice.chat.completions.retrieve(objects.completion)).toMatchObject({ metadata: {} });
+    expect(await alice.files.retrieve(objects.file)).toMatchObject({ id: objects.file });
+    expect(await alice.batches.retrieve(objects.batch)).toMatchObject({ status: 'completed' });
+  }
+
+  const send = (key: string | undefined, prefix: string, name: string, deployment = 'chat') => {
     const { path, body } = CASES[name];
     const [method] = name.split(' ');
-    const model = prefix === '' ? 'chat' : 'tiny';
+    const model = prefix === '' ? deployment : 'tiny';
     const sent = body === undefined ? undefined : JSON.stringify({ model, ...body(objects) });
     return fetch(kept.url + prefix + path(objects), {
       method,
@@ -173,9 +193,76 @@ overBackends((make) => {
       expect((await send(key, own, name)).status).toBe(403);
     }
     for (const prefix of ['', own]) expect((await send(undefined, prefix, name)).status).toBe(401);
-    expect(await alice.responses.retrieve(objects.response)).toMatchObject({ id: objects.response });
-    expect(await alice.chat.completions.retrieve(objects.completion)).toMatchObject({ metadata: {} });
-    expect(await alice.files.retrieve(objects.file)).toMatchObject({ id: objects.file });
-    expect(await alice.batches.retrieve(objects.batch)).toMatchObject({ status: 'completed' });
+    await checkUnchanged();
+  });
+
+  test.each(Object.keys(CASES))('%s with a key for another deployment of the same owner', async (name) => {
+    const { foreign } = CASES[name];
+    for (const prefix of ['', `/d/${'alice-lab'}`]) {
+      const response = await send(labKey, prefix, name, 'lab');
+      const text = await response.text();
+      for (const id of Object.values(objects)) if (foreign === 'list') expect(text).not.toContain(id);
+      if (foreign === 404) expect([prefix, response.status]).toEqual([prefix, 404]);
+      if (foreign === 'list') expect([prefix, JSON.parse(text)]).toMatchObject([prefix, { data: [] }]);
+    }
+    expect((await send(labKey, `/d/${slugOf('alice', 'chat')}`, name)).status).toBe(403);
+    await checkUnchanged();
+  });
+
+  test('a key has what keys for the same deployments have made, and what was made at the URL of its deployment', async () => {
+    const both = await access.createKey({
+      owner: OWNERS.alice,
+      name: 'both',
+      type: 'deployment-level',
+      deployments: [tenants.alice.chat.id, lab.id],
+    });
+    const lines = [chatLine('a', 'Hi', { model: 'chat' }), chatLine('b', 'Hi', { model: 'lab' })];
+    const clientOf = (apiKey: string, path = '') =>
+      new OpenAI({ baseURL: `${kept.url}${path}/v1`, apiKey, maxRetries: 0 });
+    const mine = clientOf(both.secret);
+    const ofBoth = await until(mine, await startBatch(mine, lines), 'completed');
+    const ofLab = clientOf(labKey);
+    const refused = await until(ofLab, await startBatch(ofLab, lines), 'completed');
+    // The line of the other deployment is an error.
+    expect(refused.request_counts).toMatchObject({ completed: 1, failed: 1 });
+    const atUrl = clientOf(tenants.alice.key, `/d/${'alice-lab'}`);
+    const ofUrl = await until(atUrl, await startBatch(atUrl, [chatLine('a', 'Hi', { model: 'tiny' })]), 'completed');
+    const idsOf = async (client: OpenAI) => (await client.batches.list()).data.map(({ id }) => id);
+    expect(await idsOf(ofLab)).toEqual([ofUrl.id, refused.id]);
+    expect(await idsOf(mine)).toEqual([ofUrl.id, refused.id, ofBoth.id]);
+    expect(await idsOf(alice)).toEqual([ofUrl.id, refused.id, ofBoth.id, objects.batch]);
+    const contentStatus = (client: OpenAI, id: string | null | undefined) =>
+      client.files.content(id!).then(
+        ({ status }) => status,
+        (error: { status: number }) => error.status,
+      );
+    for (const client of [ofLab, mine, alice]) {
+      expect(await contentStatus(client, ofUrl.output_file_id)).toBe(200);
+      expect(await contentStatus(client, refused.error_file_id)).toBe(200);
+    }
+    expect(await contentStatus(ofLab, ofBoth.output_file_id)).toBe(404);
+    expect(await contentStatus(mine, ofBoth.output_file_id)).toBe(200);
+    expect(await contentStatus(mine, objects.file)).toBe(404);
+  });
+
+  test('a conversation does not continue over a response that the key may not have', async () => {
+    const first = await alice.responses.create({ model: 'chat', input: 'secret' });
+    const second = await alice.responses.create({ model: 'lab', input: 'And?', previous_response_id: first.id });
+    const { responses } = new OpenAI({ baseURL: `${kept.url}/v1`, apiKey: labKey, maxRetries: 0 });
+    expect(await responses.retrieve(second.id)).not.toHaveProperty('deployment_id');
+    await expect(responses.create({ model: 'lab', input: 'x', previous_response_id: second.id })).rejects.toMatchObject(
+      { status: 404, code: 'response_not_found' },
+    );
+    const [item] = first.output;
+    await expect(
+      responses.create({ model: 'lab', input: [{ type: 'item_reference', id: item.id! }] }),
+    ).rejects.toMatchObject({ status: 404 });
+    const own = await responses.create({ model: 'lab', input: 'mine' });
+    expect(await responses.create({ model: 'lab', input: 'x', previous_response_id: own.id })).toMatchObject({
+      previous_response_id: own.id,
+    });
+    await responses.delete(own.id);
+    await alice.responses.delete(first.id);
+    await alice.responses.delete(second.id);
   });
 });

@@ -61,7 +61,7 @@ async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number;
         JSON.stringify({ custom_id: id, method: 'POST', url: '/v1/x', body: { model, body } }),
       )
       .join('\n');
-    const { id: inputFileId } = await files.create(ownerId, 'in.jsonl', Buffer.from(text));
+    const { id: inputFileId } = await files.create({ ownerId }, 'in.jsonl', Buffer.from(text));
     const n = numBatches++;
     const record: BatchRecord = {
       id: `batch_${n}`,
@@ -139,7 +139,7 @@ test('no line runs without space for its result', async () => {
       return Promise.resolve(DONE);
     },
   });
-  const ballast = await files.create('', 'ballast', Buffer.alloc(9_000));
+  const ballast = await files.create({ ownerId: '' }, 'ballast', Buffer.alloc(9_000));
   const record = await add([{ id: 'a' }, { id: 'b', body: 'x'.repeat(810) }]);
   files.setUnpublished('rest', 10_000 - 9_000 - files.list('')[0].bytes, '');
   await until(() => log.warn.mock.calls.length > 0);
@@ -160,7 +160,7 @@ test('a result that finds no space is kept, and its line does not run again', as
       return { kind: 'done', result: { status: 200, body: `{"text":"${'x'.repeat(1_000)}"}`, requestId: 'r' } };
     },
   });
-  const ballast = await files.create('', 'ballast', Buffer.alloc(7_000));
+  const ballast = await files.create({ ownerId: '' }, 'ballast', Buffer.alloc(7_000));
   const [first, second] = [await add(lines(20, 'm')), await add(lines(2, 'n'))];
   await until(() => ran.length >= 16 && log.warn.mock.calls.length > 0);
   for (let i = 0; i < 600; i++) await nextTurn();
@@ -282,7 +282,7 @@ test('the results of a batch cannot be deleted before it has ended', async () =>
   failMoves(batches, 'completed', () => true);
   service!.serve({ endpoints: () => [], numPlaces: () => 1, execute: () => Promise.resolve(DONE) });
   const text = JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/x', body: {} });
-  const input = await files.create('', 'in.jsonl', Buffer.from(text));
+  const input = await files.create({ ownerId: '' }, 'in.jsonl', Buffer.from(text));
   const { outputFileId, inputFileId } = await service!.create({
     endpoint: '/v1/x',
     inputFileId: input.id,
