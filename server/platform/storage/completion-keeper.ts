@@ -41,7 +41,7 @@ export class CompletionKeeper {
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
     // Most requests are not kept. They are not parsed.
-    const value = body.includes(STORE) ? objectOf(body.toString()) : undefined;
+    const value = mayAskForStore(body) ? objectOf(body.toString()) : undefined;
     const request = value === undefined ? undefined : await readCompletionRequest(value);
     if (value === undefined || request === undefined) return undefined;
     const { stream_options: options } = value;
@@ -63,6 +63,17 @@ export class CompletionKeeper {
       reply: kept,
       settled: () => kept.settled(),
     };
+  }
+}
+
+/** Whether the last field `store` of a body is `true`. May be wrong for a body that is no JSON. */
+function mayAskForStore(body: Buffer): boolean {
+  if (!body.includes(STORE)) return false;
+  try {
+    const store = topLevelValues(body).get('store');
+    return store !== undefined && body.toString('utf8', store.start, store.end).trim() === 'true';
+  } catch {
+    return false;
   }
 }
 

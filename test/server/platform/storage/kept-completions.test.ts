@@ -19,7 +19,7 @@ async function keeping(fields: object = {}) {
   const reply = new MemoryReply();
   const body = { model: 'a', messages: [], store: true, stream: true, ...fields };
   const kept = await new CompletionKeeper(store, log as never).prepare(
-    { ownerId: 'own_1', requestId: 'req_1', deploymentId: 'dep_1', kind: 'completion' },
+    { ownerId: 'own_1', requestId: 'req_1', deploymentId: 'dep_1', reach: null, kind: 'completion' },
     Buffer.from(JSON.stringify(body)),
     reply,
   );
@@ -175,4 +175,24 @@ test('a response without the name of its type is stored', async () => {
   kept.reply.send(200, JSON_TYPE, JSON.stringify({ id: 'x', choices }));
   await kept.settled();
   expect(await stored()).toMatchObject([{ object: 'chat.completion', choices }]);
+});
+
+test.each<[string, boolean]>([
+  ['{"store": true, "messages": []}', true],
+  ['{"messages": [], "store" :\n true}', true],
+  ['{"store": false, "messages": [], "store": true}', true],
+  ['{"store": true, "messages": [], "store": false}', false],
+  ['{"store": "true", "messages": []}', false],
+  ['{"messages": [], "inner": {"store": true}}', false],
+  ['{"messages": [{"content": "\\"store\\": true"}]}', false],
+  ['{"store": true, "messages": [', false],
+  ['{"\\x": 1, "store": true}', false],
+])('whether a completion is kept: %s', async (body, isKept) => {
+  const store = new MemoryResponseStore({ maxBytes: 1 << 26, ttlMs: 60_000 });
+  const kept = await new CompletionKeeper(store, {} as never).prepare(
+    { ownerId: 'own_1', requestId: 'req_1', deploymentId: 'dep_1', reach: null, kind: 'completion' },
+    Buffer.from(body),
+    new MemoryReply(),
+  );
+  expect(kept !== undefined).toBe(isKept);
 });
