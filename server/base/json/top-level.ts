@@ -49,21 +49,24 @@ export function topLevelValues(bytes: Buffer): Map<string, FieldRange> {
 }
 
 /**
- * Returns how many fields the objects of a valid JSON text have, inner ones and repeated names as well, and how deep
- * they are nested.
+ * Returns how many fields the objects of a valid JSON text have, inner ones and repeated names as well, how many lists
+ * and objects there are, and how deep they are nested.
  */
-export function shapeOf(bytes: Buffer): { numFields: number; depth: number } {
+export function shapeOf(bytes: Buffer): { numFields: number; numContainers: number; depth: number } {
   let numFields = 0;
+  let numContainers = 0;
   let current = 0;
   let depth = 0;
   for (let i = 0; i < bytes.length; i++) {
     const byte = bytes[i];
     if (byte === QUOTE) i = stringEnd(bytes, i) - 1;
     else if (byte === COLON) numFields++;
-    else if (byte === OPEN_LIST || byte === OPEN_OBJECT) depth = Math.max(depth, ++current);
-    else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) current--;
+    else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+      numContainers++;
+      depth = Math.max(depth, ++current);
+    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) current--;
   }
-  return { numFields, depth };
+  return { numFields, numContainers, depth };
 }
 
 /** Returns the place after the closing quote of the string that begins at `start`, or the end of the text. */

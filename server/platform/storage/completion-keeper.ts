@@ -6,20 +6,16 @@ import {
   newCompletionId,
   readCompletionRequest,
   type ResponseStore,
-  shapeOf,
   topLevelValues,
   withoutTopLevelField,
   withTopLevelValues,
 } from 'capstan/internal';
 import type { KeptRequest, KeptResponse } from '../gateway/owner-storage';
 import { CompletionParts } from './completion-parts';
-import { isObject, type Json, KeptReply, objectOf, type ReplyRewriter, textOf } from './kept-reply';
+import { isObject, type Json, KeptReply, objectIn, objectOf, type ReplyRewriter, textOf } from './kept-reply';
 
 const STORE = Buffer.from('"store"');
 const OBJECT = 'chat.completion';
-/** Limits of one event. One with more passes unchanged: it would take long to read, or overflow the stack. */
-const MAX_FIELDS = 50_000;
-const MAX_DEPTH = 256;
 
 /** Keeps the chat completions of replicas, which get `store: false`. */
 export class CompletionKeeper {
@@ -41,7 +37,7 @@ export class CompletionKeeper {
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
     // Most requests are not kept. They are not parsed.
-    const value = mayAskForStore(body) ? objectOf(body.toString()) : undefined;
+    const value = mayAskForStore(body) ? objectIn(body) : undefined;
     const request = value === undefined ? undefined : await readCompletionRequest(value);
     if (value === undefined || request === undefined) return undefined;
     const { stream_options: options } = value;
@@ -110,8 +106,7 @@ class OneCompletion implements ReplyRewriter {
     if (data === '[DONE]') return this.#end(text);
     // A comment.
     if (data === '') return undefined;
-    const { numFields, depth } = shapeOf(Buffer.from(data));
-    const chunk = numFields > MAX_FIELDS || depth > MAX_DEPTH ? undefined : objectOf(data);
+    const chunk = objectOf(Buffer.from(data));
     if (chunk === undefined) {
       this.#parts.break();
       return undefined;

@@ -1,4 +1,4 @@
-import { type HttpReply, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
+import { ApiError, type HttpReply, isLight, LIGHT, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
 
 /** Longer responses pass unchanged and are not kept. */
 const MAX_RESPONSE_BYTES = 16 * 2 ** 20;
@@ -90,11 +90,11 @@ export class KeptReply implements HttpReply {
 
   async #rewritten(body: Buffer): Promise<Buffer | string> {
     try {
-      const value = parsed(body.toString());
-      const rewritten = isObject(value) ? await this.#rewriter.whole(value) : undefined;
+      const value = objectOf(body);
+      const rewritten = value !== undefined ? await this.#rewriter.whole(value) : undefined;
       return rewritten === undefined ? body : JSON.stringify(rewritten);
     } catch {
-      // A deeply nested value can be parsed, but not written.
+      // Some values can be parsed, but not written.
       return body;
     }
   }
@@ -162,7 +162,7 @@ class EventRewriter {
     return rewritten instanceof Promise ? this.#writeLater(rewritten) : this.#write(rewritten);
   }
 
-  /** An event that cannot be rewritten passes as it is. A deeply nested one can be parsed, but not written. */
+  /** An event that cannot be rewritten passes as it is. */
   #rewritten(event: Buffer): Buffer | string | Promise<Buffer | string> {
     const skip = (): Buffer => {
       this.#rewriter.skipped?.();
@@ -193,12 +193,19 @@ class EventRewriter {
 
 /** Returns the JSON object of an event. Undefined for any other event. */
 export function dataOf(event: string): Json | undefined {
-  return objectOf(textOf(event));
+  return objectOf(Buffer.from(textOf(event)));
 }
 
-export function objectOf(text: string): Json | undefined {
-  const value = parsed(text);
+/** Returns undefined for anything else, and for an object that would take long to parse. */
+export function objectOf(bytes: Buffer): Json | undefined {
+  const value = isLight(bytes) ? parsed(bytes.toString()) : undefined;
   return isObject(value) ? value : undefined;
+}
+
+/** Returns the object of a request's body, or undefined. Throws ApiError if it would take long to parse. */
+export function objectIn(body: Buffer): Json | undefined {
+  if (isLight(body)) return objectOf(body);
+  throw new ApiError('invalid_json', `The body is too complex to be stored: expected ${LIGHT}`);
 }
 
 /** Returns the data of an event. */

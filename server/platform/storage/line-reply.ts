@@ -1,4 +1,5 @@
 import type { HttpReply, ReplyHeaders, ReplyStream } from 'capstan/internal';
+import { objectOf } from './kept-reply';
 
 /** Longer responses are not kept as results. */
 export const MAX_RESULT_BYTES = 16 * 2 ** 20;
@@ -34,13 +35,8 @@ export class LineReply implements HttpReply {
   /** Returns the JSON object that was received. Undefined for anything else, such as half of it. */
   body(): string | undefined {
     if (!this.#isComplete || this.#numBytes > MAX_RESULT_BYTES) return undefined;
-    const text = Buffer.concat(this.#pieces).toString();
-    try {
-      const value: unknown = JSON.parse(text);
-      return typeof value === 'object' && value !== null && !Array.isArray(value) ? text : undefined;
-    } catch {
-      return undefined;
-    }
+    const bytes = Buffer.concat(this.#pieces);
+    return objectOf(bytes) === undefined ? undefined : bytes.toString();
   }
 
   #begin(status: number, headers: ReplyHeaders): void {

@@ -11,7 +11,7 @@ import {
   withTopLevelValues,
 } from 'capstan/internal';
 import type { KeptRequest, KeptResponse } from '../gateway/owner-storage';
-import { KeptReply } from './kept-reply';
+import { KeptReply, objectIn } from './kept-reply';
 import { ResponseRewriter, type WireResponse } from './response-rewriter';
 
 /** Limit of the stored text that one conversation may read. It is parsed in the thread of the gateway. */
@@ -43,9 +43,10 @@ export class ResponseKeeper {
     reply: HttpReply,
   ): Promise<KeptResponse | undefined> {
     const isCount = kind === 'count';
-    const request = parse(body, isCount);
-    if (request === undefined) return undefined;
-    const { fields, isStored, value } = request;
+    const request = read(body, isCount);
+    const value = request === undefined ? undefined : objectIn(body);
+    if (request === undefined || !isResponsesBody(value)) return undefined;
+    const { fields, isStored } = request;
     const history = new History(this.#store, { ownerId, reach }, MAX_HISTORY_BYTES);
     const items = toItems(value.input);
     const own = (await history.withoutReferences(items)).map((item, i) => (item === items[i] ? item : asInput(item)));
@@ -109,7 +110,7 @@ class OneResponse {
     try {
       const stored = { ...shown, id, previous_response_id: previousId, output };
       if (await this.#history.put({ response: stored, input, deployment_id: deploymentId })) return shown;
-      log.warn({ requestId }, 'a response is too large to be stored');
+      log.warn({ requestId }, 'a response is too large to be stored, or its id is taken');
     } catch (error) {
       log.error({ requestId, err: error }, 'cannot store a response');
     }
@@ -123,7 +124,7 @@ class OneResponse {
 }
 
 /** Returns undefined if a replica can get the body as it is, and for a body that only a replica can judge. */
-function parse(body: Buffer, isCount: boolean) {
+function read(body: Buffer, isCount: boolean) {
   try {
     const fields = topLevelValues(body);
     const textOf = (name: string): string | undefined => {
@@ -133,8 +134,7 @@ function parse(body: Buffer, isCount: boolean) {
     const isStored = !isCount && textOf('store') !== 'false';
     const isContinued = (textOf('previous_response_id') ?? 'null') !== 'null';
     if (!isStored && !isContinued && !body.includes(REFERENCE_BYTES)) return undefined;
-    const value: unknown = JSON.parse(body.toString());
-    return isResponsesBody(value) ? { fields, isStored, value } : undefined;
+    return { fields, isStored };
   } catch {
     return undefined;
   }

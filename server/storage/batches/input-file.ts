@@ -1,4 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
+import { isLight, LIGHT } from '../../base/json/light';
 import { topLevelValues, type ValueRange } from '../../base/json/top-level';
 import { readLines } from './lines';
 import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINE_BYTES, MAX_LINES, MAX_MODELS } from './limits';
@@ -22,6 +23,8 @@ interface CheckedLine {
 
 /** Windows editors and PowerShell write it at the start of UTF-8 files. */
 const BYTE_ORDER_MARK = Buffer.from('\uFEFF');
+/** Blank lines included. Each takes time. */
+const MAX_FILE_LINES = 2 * MAX_LINES;
 /** A longer name names no model. */
 const MAX_MODEL_LENGTH = 512;
 
@@ -68,8 +71,8 @@ export class InputFile {
       const hasMark = start === 0 && whole.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
       const skipped = hasMark ? BYTE_ORDER_MARK.length : 0;
       const [offset, bytes] = [start + skipped, whole.subarray(skipped)];
-      if (!isTooLong && isBlank(bytes)) continue;
-      if (offsets.length >= MAX_LINES) {
+      if (!isTooLong && isBlank(bytes) && line <= MAX_FILE_LINES) continue;
+      if (offsets.length >= MAX_LINES || line > MAX_FILE_LINES) {
         errors.push({ ...fault('too_many_lines', `expected at most ${MAX_LINES} requests, got more`), line: null });
         break;
       }
@@ -151,6 +154,7 @@ const TOO_LONG = fault('line_too_long', `expected a line of at most ${MAX_LINE_B
 
 /** Returns what a line says, or what is wrong with it. */
 function checkLine(bytes: Buffer, endpoint: string): CheckedLine | Omit<BatchError, 'line'> {
+  if (!isLight(bytes)) return fault('invalid_json_line', `expected ${LIGHT}, got more`);
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());
@@ -176,5 +180,5 @@ function checkLine(bytes: Buffer, endpoint: string): CheckedLine | Omit<BatchErr
 }
 
 function isBlank(bytes: Buffer): boolean {
-  return bytes.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
+  return !/[^ \t\r]/.test(bytes.toString('latin1'));
 }

@@ -18,9 +18,9 @@ export function lineDone(status: number, body: string, requestId: string): LineO
   return { kind: 'done', result: { status, body: oneLine(body), requestId } };
 }
 
-/** Returns JSON without newlines between its tokens. */
+/** Returns JSON without newlines. They are between its tokens: texts have them as escapes. */
 function oneLine(json: string): string {
-  return json.includes('\n') ? JSON.stringify(JSON.parse(json)) : json;
+  return json.replaceAll('\n', ' ');
 }
 
 /** Returns the code of an error of the OpenAI interface. */

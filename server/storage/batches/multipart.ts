@@ -5,6 +5,9 @@ import { show } from '../../base/json/validate';
 /** More parts than any client sends. Each costs time to parse. */
 const MAX_PARTS = 16;
 
+/** The characters of RFC 2046. */
+const BOUNDARY = /^[\w'()+,./:=? -]{1,70}$/;
+
 /** Reads a `multipart/form-data` body. @throws ApiError `unsupported_media_type` or `malformed_request`. */
 export async function readForm(request: HttpRequest): Promise<FormData> {
   const type = header(request, 'content-type') ?? '';
@@ -12,7 +15,7 @@ export async function readForm(request: HttpRequest): Promise<FormData> {
     throw new ApiError('unsupported_media_type', `Content-Type: expected multipart/form-data, got ${show(type)}`);
   const [, quoted, token] = /;\s*boundary=(?:"([^"]+)"|([^;\s]+))/i.exec(type) ?? [];
   const boundary = quoted ?? token;
-  if (boundary === undefined)
+  if (boundary === undefined || !BOUNDARY.test(boundary))
     throw new ApiError('malformed_request', 'Content-Type: expected a boundary after multipart/form-data');
   const body = await request.readBody();
   const delimiter = Buffer.from(`--${boundary}`);
@@ -21,8 +24,9 @@ export async function readForm(request: HttpRequest): Promise<FormData> {
     if (++numDelimiters > MAX_PARTS + 1)
       throw new ApiError('malformed_request', `The body has too many parts: expected at most ${MAX_PARTS}`);
   try {
-    // Node's own parser.
-    return await new Response(new Uint8Array(body), { headers: { 'Content-Type': type } }).formData();
+    // Node's own parser. It gets the boundary that was counted, whatever other parameters the header has.
+    const headers = { 'Content-Type': `multipart/form-data; boundary="${boundary}"` };
+    return await new Response(new Uint8Array(body), { headers }).formData();
   } catch (error) {
     throw new ApiError('malformed_request', 'The body is not valid multipart/form-data', { cause: error });
   }

@@ -84,8 +84,12 @@ export class History {
     if (!(await this.#store.delete(this.#owner, id))) throw notFound(id, null);
   }
 
-  /** Returns whether the response is now stored. */
+  /**
+   * Returns whether the response is now stored. One whose id is taken is not: a server behind the gateway could replace
+   * another response, or make one that continues itself.
+   */
   async put(record: StoredResponse): Promise<boolean> {
+    if ((await this.#store?.peek(this.#owner, record.response.id)) !== undefined) return false;
     return (await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record))) ?? false;
   }
 

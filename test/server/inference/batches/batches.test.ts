@@ -161,6 +161,16 @@ test.each<[string, string[], object[]]>([
       { code: 'line_too_long', line: 3 },
     ],
   ],
+  ['too many blank lines', Array.from({ length: 100_002 }, () => ''), [{ code: 'too_many_lines', line: null }]],
+  [
+    'lines that take long to parse',
+    [
+      `{"custom_id": "a", "body": ${'['.repeat(300)}${']'.repeat(300)}}`,
+      `{"custom_id": "a", "body": [${'[],'.repeat(100_000)}[]]}`,
+      `{"custom_id": "a", "body": {${'"a":1,'.repeat(100_000)}"a":1}}`,
+    ],
+    [1, 2, 3].map((line) => ({ code: 'invalid_json_line', line, message: expect.stringContaining('256 levels') })),
+  ],
   [
     'too many models',
     Array.from({ length: 101 }, (_, i) => JSON.stringify(chatLine(`${i}`, 'Hi', { model: `m${i}` }))),
@@ -330,6 +340,20 @@ test.each<[string, string, string, number, string]>([
   ['no boundary', 'multipart/form-data', '', 400, 'malformed_request'],
   ['no parts', 'multipart/form-data; boundary=x', '', 400, 'malformed_request'],
   ['too many parts', 'multipart/form-data; boundary=x', '--x\r\n'.repeat(100), 400, 'malformed_request'],
+  [
+    'too many parts behind another boundary',
+    'multipart/form-data; x=";boundary=y"; boundary=x',
+    '--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'.repeat(100) + END,
+    400,
+    'malformed_request',
+  ],
+  [
+    'two boundaries',
+    'multipart/form-data; boundary=y; boundary=x',
+    part('purpose', 'vision') + END,
+    400,
+    'malformed_request',
+  ],
   ['no purpose', 'multipart/form-data; boundary=x', part('file', 'a', 'f') + END, 400, 'missing_required_parameter'],
   ['another purpose', 'multipart/form-data; boundary=x', part('purpose', 'vision') + END, 400, 'unsupported_value'],
   ['no file', 'multipart/form-data; boundary=x', part('purpose', 'batch') + END, 400, 'missing_required_parameter'],

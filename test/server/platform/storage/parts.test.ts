@@ -82,6 +82,7 @@ describe('the outcome of a line', () => {
   test.each<[string, Answer]>([
     ['no JSON', sending(200, '<html>')],
     ['no object', sending(200, 'null')],
+    ['a response that is nested too deeply', sending(200, `{"a":\n${'['.repeat(20_000)}${']'.repeat(20_000)}}`)],
     ['half of a response', (reply) => void reply.stream(200, {}).write('{"a":')],
     ['a response that is too long', sending(200, JSON.stringify({ text: 'x'.repeat(17 << 20) }))],
     ['no response', () => {}],
@@ -98,7 +99,10 @@ describe('the outcome of a line', () => {
       kind: 'done',
       result: { status: 404, body: '{"error":{"code":"model_not_found"}}' },
     });
-    expect(await run(linesOf(sending(500, '{\n"a": 1}')))).toMatchObject({ result: { status: 500, body: '{"a":1}' } });
+    // One line, with all digits.
+    expect(await run(linesOf(sending(500, '{\n"a":\n12345678901234567890}')))).toMatchObject({
+      result: { status: 500, body: '{ "a": 12345678901234567890}' },
+    });
     expect(await run(linesOf(sending(200, '{}')), { ...line(), isStream: true })).toMatchObject({
       result: { status: 400 },
     });

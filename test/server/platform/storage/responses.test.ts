@@ -307,6 +307,42 @@ test('other servers have ids of other forms: the service gives its own', async (
   expect((await client.responses.retrieve(made.id)).id).toBe(made.id);
 });
 
+test('a server that repeats an id replaces no response, and no conversation continues itself', async () => {
+  const id = `resp_${'a'.repeat(48)}`;
+  let numAnswers = 0;
+  const other = await startReplica((_request, response) => {
+    response.setHeader('Content-Type', 'application/json');
+    const output = [{ type: 'message', role: 'assistant', content: `answer ${++numAnswers}` }];
+    response.end(JSON.stringify({ id, object: 'response', status: 'completed', output, usage: { input_tokens: 1 } }));
+  });
+  kept.targets.set(builtinTarget('alice', 'chat', { tenants, replica }, { replicas: [other] }));
+  const client = kept.client('alice');
+  const first = await create(client, { input: 'Hi' });
+  expect(first).toMatchObject({ id, store: true });
+  expect(await create(client, { input: 'And?', previous_response_id: id })).toMatchObject({ store: false });
+  expect(await client.responses.retrieve(id)).toMatchObject({
+    previous_response_id: null,
+    output: first.output,
+  });
+});
+
+test.each<[string, string]>([
+  ['levels', `{"input": "x", "metadata": ${'['.repeat(1_000)}${']'.repeat(1_000)}}`],
+  ['lists', `{"input": "x", "metadata": [${'[],'.repeat(100_000)}[]]}`],
+  ['fields', `{"input": "x", "metadata": {${'"a":1,'.repeat(100_000)}"a":1}}`],
+])('a body with too many %s is refused before it is parsed', async (_name, body) => {
+  const headers = { Authorization: `Bearer ${tenants.alice.key}`, 'Content-Type': 'application/json' };
+  for (const [path, sent] of [
+    ['responses', body],
+    ['chat/completions', body.replace('{', '{"store": true, "messages": [], ')],
+  ]) {
+    const url = `${kept.url}/d/${slugOf('alice', 'chat')}/v1/${path}`;
+    const response = await fetch(url, { method: 'POST', headers, body: sent });
+    expect([response.status, await response.json()]).toMatchObject([400, { error: { code: 'invalid_json' } }]);
+  }
+  expect(replica.bodies).toEqual([]);
+});
+
 test('bodies above 1 MiB are forwarded while they arrive, and not kept', async () => {
   const client = kept.client('alice', PLACES[1][1]);
   const made = await create(client, { model: 'tiny', input: 'Hi', metadata: { a: 'b' }, x: 'y'.repeat(1_100_000) });
