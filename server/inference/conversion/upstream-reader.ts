@@ -1,4 +1,5 @@
 import type { ChatEvent, FinishReason, Usage } from '../../../ts';
+import { isLightText } from '../../base/json/light';
 
 /** What the response of another server ends with. */
 export interface Outcome {
@@ -51,6 +52,7 @@ export function textIn(value: unknown): string {
 }
 
 export function parseEvent(data: string): Json {
+  if (!isLightText(data)) throw new UpstreamFormatError('an event of the stream is too complex');
   try {
     return objectIn(JSON.parse(data), 'an event');
   } catch (error) {

@@ -4,6 +4,7 @@ import {
   type CidrList,
   errorStyleOf,
   header,
+  isLightText,
   type Log,
   LOAD_HEADER,
   parseUsage,
@@ -479,7 +480,7 @@ function sendBodyAsEvent(stream: ReplyStream, status: number, body: Buffer, call
 
 function asJson(text: string): unknown {
   try {
-    return JSON.parse(text) ?? undefined;
+    return isLightText(text) ? (JSON.parse(text) ?? undefined) : undefined;
   } catch {
     return undefined;
   }

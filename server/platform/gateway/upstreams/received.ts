@@ -4,6 +4,7 @@ import {
   type ConvertedResponse,
   errorMessageIn,
   errorStyleOf,
+  isLightText,
   type ReplicaUsage,
 } from 'capstan/internal';
 import { rawHeader } from '../headers';
@@ -194,13 +195,14 @@ function readWhole(body: ResponseBody, maxBytes: number, idleTimeoutMs: number):
 
 function parsed(bytes: Buffer): unknown {
   const value = parsedOrNone(bytes.toString());
-  if (value === undefined) throw new ApiError('upstream_unavailable', 'The upstream responded with invalid JSON');
+  if (value === undefined)
+    throw new ApiError('upstream_unavailable', 'The upstream responded with JSON that is invalid or too complex');
   return value;
 }
 
 function parsedOrNone(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return isLightText(text) ? JSON.parse(text) : undefined;
   } catch {
     return undefined;
   }

@@ -3,6 +3,8 @@ import {
   convertRequest,
   type ConvertedResponse,
   header,
+  isLight,
+  LIGHT,
   type Log,
   mediaType,
   shapeOf,
@@ -196,6 +198,7 @@ function checkJson(request: StreamedRequest): void {
 }
 
 function parseObject(bytes: Buffer): Record<string, unknown> {
+  if (!isLight(bytes)) throw new ApiError('invalid_json', `The body is too complex: expected ${LIGHT}`);
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());
@@ -207,19 +210,12 @@ function parseObject(bytes: Buffer): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
-/** Recursive functions overflow the stack on deeper values. No real request nests like this. */
-const MAX_DEPTH = 256;
-
 /**
- * Returns a body in which no object repeats a field: servers disagree about which one counts. Throws ApiError for a
- * deep one.
+ * Returns a body in which no object repeats a field: servers disagree about which one counts.
  * @param value What `bytes` say.
  */
 function withoutRepeated(bytes: Buffer, value: object): Buffer {
-  const { numFields, depth } = shapeOf(bytes);
-  if (depth > MAX_DEPTH)
-    throw new ApiError('invalid_json', `The body is nested too deeply: expected at most ${MAX_DEPTH} levels`);
-  return numFields === countFields(value) ? bytes : Buffer.from(JSON.stringify(value));
+  return shapeOf(bytes).numFields === countFields(value) ? bytes : Buffer.from(JSON.stringify(value));
 }
 
 function withFields(body: Buffer, fields: Readonly<Record<string, unknown>>): Buffer {

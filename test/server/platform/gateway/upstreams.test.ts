@@ -438,21 +438,24 @@ test('upstreams that form a circle end', async () => {
   await until(() => running.records.length === 6);
 });
 
-test('hostile JSON is refused, or passes as it is', async () => {
-  const deep = '['.repeat(30_000) + ']'.repeat(30_000);
+test.each([
+  ['of many levels', '['.repeat(30_000) + ']'.repeat(30_000)],
+  ['of many lists', `[${'[],'.repeat(100_000)}[]]`],
+  ['of many fields', `[{${'"a":1,'.repeat(100_000)}"a":1}]`],
+])('hostile JSON %s is refused, or passes as it is', async (_name, hostile) => {
   const { url } = await startUpstream((request, response) => {
     if (request.url === '/v1/embeddings') {
       response.writeHead(200, { 'Content-Type': 'application/json' });
-      return void response.end(`{"model":"a","data":${deep}}`);
+      return void response.end(`{"model":"a","data":${hostile}}`);
     }
-    sendEvents(response, `data: {"model":"a","data":${deep}}\n\n`, 'data: {"model"\n\n', ': note\n\n', DONE);
+    sendEvents(response, `data: {"model":"a","data":${hostile}}\n\n`, 'data: {"model"\n\n', ': note\n\n', DONE);
     response.end();
   });
-  expect(await (await post(url, { model: 'x' }, '/v1/embeddings')).text()).toContain(deep);
+  expect(await (await post(url, { model: 'x' }, '/v1/embeddings')).text()).toContain(hostile);
   const text = await (await post(url, { model: 'x', stream: true })).text();
-  expect([text.includes(deep), text.includes(': note'), text.endsWith(DONE)]).toEqual([true, true, true]);
+  expect([text.includes(hostile), text.includes(': note'), text.endsWith(DONE)]).toEqual([true, true, true]);
   const tools = '{"tools":['.repeat(10_000) + ']}'.repeat(10_000);
-  for (const body of [`{"model":"x","prompt":${deep}}`, tools]) {
+  for (const body of [`{"model":"x","prompt":${hostile}}`, tools]) {
     const response = await post(url, {}, '/v1/chat/completions', { body });
     expect([response.status, errorOf(await response.text()).code]).toEqual([400, 'invalid_json']);
   }
