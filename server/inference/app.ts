@@ -21,7 +21,7 @@ import { ServedModels } from './models/served-models';
 import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
-import { PageGuard } from './page-guard';
+import { PageGuard } from '../http/page-guard';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from '../storage/responses/store';
 import {

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import { ApiError } from '../base/errors';
 import { show } from '../base/json/validate';
-import { header, type HttpRequest } from '../http/transport';
+import { header, type HttpRequest } from './transport';
 
 /** Names that no web page of the internet can have: those of one label, and those of private networks. */
 const LOCAL_NAME = /^(?:[^.]+|.+\.(?:localhost|local|internal|lan|svc|home\.arpa))\.?$/i;
