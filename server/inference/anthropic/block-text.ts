@@ -15,10 +15,18 @@ function textOf({ type, text }: TextBlock, path: string, expected: string): stri
   return required(text, `${path}.text`);
 }
 
-/** As `textsOf`, with the text of documents. */
-export function readableOf(content: string | readonly InnerBlock[], path: string): string[] {
+/** The type of a block that refers to a tool of the request. */
+export const REFERENCE = 'tool_reference';
+
+/** Returns the text of each block of a tool's result. */
+export function resultOf(content: string | readonly InnerBlock[], path: string): string[] {
   if (typeof content === 'string') return [content];
-  return content.map((block, i) => readable(block, `${path}[${i}]`, 'text or document'));
+  return content.map((block, i) => {
+    const at = `${path}[${i}]`;
+    return block.type === REFERENCE
+      ? `Found the tool ${required(block.tool_name, `${at}.tool_name`)}.`
+      : readable(block, at, `text, document or ${REFERENCE}`);
+  });
 }
 
 /** Returns the text of a block with a text or a document. */

@@ -1,6 +1,6 @@
 import type { ChatMessage } from '../../../ts';
 import { withSystemFirst } from '../conversation/system-message';
-import { readable, readableOf, required, textsOf, unsupported } from './block-text';
+import { readable, REFERENCE, required, resultOf, textsOf, unsupported } from './block-text';
 import type { ContentBlock, ConversationRequest, WireMessage } from './schema';
 
 /**
@@ -25,6 +25,16 @@ export function toMessages({ system, messages }: Pick<ConversationRequest, 'syst
 /** Whether the model continues the last message instead of starting a new one. */
 export function isPrefilled(messages: readonly WireMessage[]): boolean {
   return messages.at(-1)?.role === 'assistant';
+}
+
+/** Returns the names of the tools that results of the client's tool search refer to, each once. */
+export function foundTools(messages: readonly WireMessage[]): string[] {
+  const names = new Set<string>();
+  for (const { content } of messages)
+    for (const block of typeof content === 'string' ? [] : content)
+      for (const { type, tool_name: name } of typeof block.content === 'object' ? block.content : [])
+        if (type === REFERENCE && name !== undefined) names.add(name);
+  return [...names];
 }
 
 function toTurn({ role, content }: WireMessage, path: string): ChatMessage[] {
@@ -78,7 +88,7 @@ function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], pat
       return texts.push(readable(inner, at, 'text, document or tool_result'));
     }
     endText();
-    const text = readableOf(block.content ?? '', `${at}.content`).join('\n');
+    const text = resultOf(block.content ?? '', `${at}.content`).join('\n');
     turn.push({
       role: 'tool',
       content: block.is_error === true ? `Error: ${text}` : text,

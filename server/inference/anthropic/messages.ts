@@ -8,7 +8,7 @@ import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
 import { sendJson } from '../../http/send-json';
-import { logDroppedTools, withToolPlaces } from '../conversation/tools';
+import { logDroppedTools, withToolPaths } from '../conversation/tools';
 import { Content } from './content';
 
 export const MESSAGES_PATH = '/v1/messages';
@@ -74,7 +74,7 @@ export async function createMessage(context: OpenAiContext, request: HttpRequest
       );
     });
   } catch (error) {
-    throw withToolPlaces(error, call.toolPlaces, 'input_schema');
+    throw withToolPaths(error, call.toolPaths, 'input_schema');
   }
 }
 
@@ -84,7 +84,7 @@ export async function countTokens(context: OpenAiContext, request: HttpRequest, 
   try {
     sendJson(reply, { input_tokens: await countPrompt(context, call, call.messages) });
   } catch (error) {
-    throw withToolPlaces(error, call.toolPlaces, 'input_schema');
+    throw withToolPaths(error, call.toolPaths, 'input_schema');
   }
 }
 

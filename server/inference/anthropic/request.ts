@@ -7,16 +7,22 @@ import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty } from '../conversation/system-message';
 import { MESSAGES_UNSUPPORTED, refuseUnsupported } from '../openai/unsupported';
 import { validate } from '../../base/json/validate';
-import { checkNamed, convertTools, type ConvertedTools, invalidChoice } from '../conversation/tools';
+import { checkNamed, convertTools, type ConvertedTools, invalidChoice, pickTools } from '../conversation/tools';
 import type { ParseLimits, ServerSettings } from '../settings';
-import { isPrefilled, toMessages } from './conversation';
-import { type ConversationRequest, COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from './schema';
+import { foundTools, isPrefilled, toMessages } from './conversation';
+import {
+  type ConversationRequest,
+  COUNT_TOKENS_REQUEST,
+  MESSAGES_NULLS,
+  MESSAGES_REQUEST,
+  type WireMessage,
+} from './schema';
 
 /** A request for a message as library options. */
 export interface MessagesCall extends ConversationCall {
   isStream: boolean;
-  /** For each tool of the options, its index in the request. */
-  toolPlaces: readonly number[];
+  /** For each tool of the options, its path in the request. */
+  toolPaths: readonly string[];
   droppedTypes: readonly string[];
 }
 
@@ -61,7 +67,7 @@ function toCall(request: ConversationRequest, settings: ServerSettings): Message
   const { output_config: config = {}, output_format: format = config.format, tool_choice: choice } = request;
   const messages = toMessages(request);
   checkNotEmpty(messages, 'messages');
-  const { tools, toolChoice, places, droppedTypes } = readTools(request);
+  const { tools, toolChoice, paths, droppedTypes } = readTools(request);
   const formatParam = config.format === undefined ? 'output_format' : 'output_config.format';
   const structured =
     format === undefined
@@ -76,7 +82,7 @@ function toCall(request: ConversationRequest, settings: ServerSettings): Message
     messages,
     isStream: false,
     cacheSalt: undefined,
-    toolPlaces: places,
+    toolPaths: paths,
     droppedTypes,
     names: { ...NAMES, structured_output: formatParam },
     options: {
@@ -108,9 +114,10 @@ function effortOf(
   return 'none';
 }
 
-function readTools({ tools = [], tool_choice: choice }: ConversationRequest): ConvertedTools {
+function readTools({ tools = [], tool_choice: choice, messages }: ConversationRequest): ConvertedTools {
   const converted = convertTools(
-    tools.map(({ type = 'custom', name, description, input_schema: parameters, strict }) => ({
+    tools.map(({ type = 'custom', name, description, input_schema: parameters, strict }, i) => ({
+      path: `tools[${i}]`,
       type,
       name,
       description,
@@ -120,13 +127,35 @@ function readTools({ tools = [], tool_choice: choice }: ConversationRequest): Co
     (type) => type === 'custom',
     'input_schema',
   );
-  return { ...converted, toolChoice: toToolChoice(choice, converted) };
+  const deferred = new Set(tools.flatMap((tool, i) => (tool.defer_loading === true ? [`tools[${i}]`] : [])));
+  const offered = withoutUnfound(converted, deferred, messages);
+  return { ...offered, toolChoice: toToolChoice(choice, offered) };
 }
 
-function toToolChoice(
-  choice: ConversationRequest['tool_choice'],
-  { tools }: Pick<ConvertedTools, 'tools'>,
-): ToolChoice | undefined {
+type Converted = Omit<ConvertedTools, 'toolChoice'>;
+
+/**
+ * Leaves out each deferred tool until a result of the client's tool search names it. Found tools come last, so that the
+ * prompt before them stays the same for the prefix cache.
+ * @param deferred Paths of the deferred tools.
+ */
+function withoutUnfound(
+  converted: Converted,
+  deferred: ReadonlySet<string>,
+  messages: readonly WireMessage[],
+): Converted {
+  if (deferred.size === 0) return converted;
+  const always: number[] = [];
+  const byName = new Map<string, number>();
+  converted.tools.forEach((tool, i) => {
+    if (deferred.has(converted.paths[i])) byName.set(tool.function.name, i);
+    else always.push(i);
+  });
+  const found = foundTools(messages).flatMap((name) => byName.get(name) ?? []);
+  return pickTools(converted, [...always, ...found]);
+}
+
+function toToolChoice(choice: ConversationRequest['tool_choice'], { tools }: Converted): ToolChoice | undefined {
   if (choice === undefined) return undefined;
   if (choice.type === 'auto' || choice.type === 'none') return choice.type;
   if (choice.type === 'tool') return { name: checkNamed(tools, choice.name, 'tool_choice.name') };

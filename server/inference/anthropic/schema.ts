@@ -18,7 +18,9 @@ import {
 const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array of content blocks' };
 const textBlocks = stringOr(array(object({ type: string, text: string }, ['type']), blocks), blocks);
 
-/** The fields of texts and documents. Blocks that are not served have other values in some of them. */
+/**
+ * The fields of texts, documents and references to tools. Blocks that are not served have other values in some of them.
+ */
 const innerBlock = {
   type: string,
   text: string,
@@ -26,6 +28,7 @@ const innerBlock = {
   title: string,
   context: string,
   citations: unsafe<unknown>({}),
+  tool_name: string,
 };
 
 /** All kinds of blocks in one: which fields a block needs depends on its type. */
@@ -46,7 +49,14 @@ const message = object({ role: oneOf('user', 'assistant', 'system'), content: st
   'content',
 ]);
 
-const tool = object({ type: string, name: string, description: string, input_schema: openObject, strict: boolean });
+const tool = object({
+  type: string,
+  name: string,
+  description: string,
+  input_schema: openObject,
+  strict: boolean,
+  defer_loading: boolean,
+});
 
 const outputFormat = object({ type: oneOf('json_schema'), schema: openObject }, ['type', 'schema']);
 

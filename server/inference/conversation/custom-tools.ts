@@ -14,7 +14,7 @@ export interface CustomTool {
  * Returns the function for a custom tool. The text matches a regular expression. The model sees any other grammar as
  * part of the description.
  */
-export function customFunction({ name, description, grammar }: CustomTool): Omit<ReadTool, 'type'> {
+export function customFunction({ name, description, grammar }: CustomTool): Omit<ReadTool, 'path' | 'type'> {
   const { syntax, definition } = grammar;
   const text = { name, description, parameters: parametersFor({ type: 'string' }), strict: undefined };
   if (typeof definition !== 'string') return text;

@@ -8,14 +8,16 @@ import { show } from '../../base/json/validate';
 export interface ConvertedTools {
   tools: readonly Tool[];
   toolChoice: ToolChoice | undefined;
-  /** For each tool, its index in the request. */
-  places: readonly number[];
+  /** For each tool, its path in the request. */
+  paths: readonly string[];
   /** Types of tools that were left out, each once. */
   droppedTypes: readonly string[];
 }
 
 /** One tool of a request, read by its interface. */
 export interface ReadTool {
+  /** Its path in the request. */
+  path: string;
   type: string;
   name: string | undefined;
   description: string | undefined;
@@ -32,29 +34,42 @@ export function convertTools(
   isServed: (type: string) => boolean,
   schemaField: string,
 ): Omit<ConvertedTools, 'toolChoice'> {
-  const served = read.flatMap((tool, place) => (isServed(tool.type) ? [{ tool, place }] : []));
+  const served = read.filter(({ type }) => isServed(type));
   return {
-    tools: served.map(({ tool, place }) => toTool(tool, `tools[${place}]`, schemaField)),
-    places: served.map(({ place }) => place),
+    tools: served.map((tool) => toTool(tool, schemaField)),
+    paths: served.map(({ path }) => path),
     droppedTypes: [...new Set(read.map(({ type }) => type).filter((type) => !isServed(type)))],
   };
 }
 
-function toTool({ name, description, parameters, strict }: ReadTool, path: string, schemaField: string): Tool {
-  if (name === undefined || name === '') {
-    const message = `${path}.name: expected a value, but it is missing`;
-    throw new ApiError('missing_required_parameter', message, { param: `${path}.name` });
-  }
+/** Keeps the tools with these indices, in this order. */
+export function pickTools<Converted extends Pick<ConvertedTools, 'tools' | 'paths'>>(
+  converted: Converted,
+  indices: readonly number[],
+): Converted {
+  const { tools, paths } = converted;
+  return { ...converted, tools: indices.map((i) => tools[i]), paths: indices.map((i) => paths[i]) };
+}
+
+function toTool({ path, name, description, parameters, strict }: ReadTool, schemaField: string): Tool {
+  const known = requiredName(name, path);
   checkNumbers(`${path}.${schemaField}`, parameters);
   return {
     type: 'function',
     function: {
-      name,
+      name: known,
       ...(description === undefined ? {} : { description }),
       ...(parameters === undefined ? {} : { parameters }),
       ...(strict === undefined ? {} : { strict }),
     },
   };
+}
+
+/** Returns the name of the tool with the path. Throws an ApiError if it has none. */
+export function requiredName(name: string | undefined, path: string): string {
+  if (name !== undefined && name !== '') return name;
+  const message = `${path}.name: expected a value, but it is missing`;
+  throw new ApiError('missing_required_parameter', message, { param: `${path}.name` });
 }
 
 /** Throws an ApiError if no tool has the name. */
@@ -95,10 +110,4 @@ export function withToolPaths(error: unknown, paths: readonly string[], schemaFi
     });
   const { code, message, param, headers, cause } = error;
   return new ApiError(code, renamed(message), { param: renamed(param), headers: { ...headers }, cause });
-}
-
-/** As `withToolPaths`, for interfaces whose tools have their fields themselves. */
-export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
-  const paths = places.map((place) => `tools[${place}]`);
-  return withToolPaths(error, paths, schemaField);
 }

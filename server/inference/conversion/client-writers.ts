@@ -133,7 +133,7 @@ export class ResponsesWriter implements ClientWriter {
     this.#head = { id, created, model, isStored: false, call, defaults: {} };
     this.#output = new Output({
       responseId: id,
-      customNames: call.customNames,
+      callForms: call.callForms,
       words: STYLE.words,
       emit: (type, fields) => this.#emit(type, fields),
     });

@@ -9,6 +9,7 @@ const outputText = exactly({
   annotations: list(anything, { maxItems: 0 }),
   logprobs: list(exactly({ ...alternative, top_logprobs: list(exactly(alternative)) })),
 });
+const callFields = { id: string, status, call_id: string, name: string };
 const reasoningText = exactly({ type: { const: 'reasoning_text' }, text: string });
 
 const outputItem = {
@@ -28,8 +29,8 @@ const outputItem = {
       content: list(reasoningText),
       encrypted_content: { type: 'null' },
     }),
-    exactly({ type: { const: 'function_call' }, id: string, status, call_id: string, name: string, arguments: string }),
-    exactly({ type: { const: 'custom_tool_call' }, id: string, status, call_id: string, name: string, input: string }),
+    exactly({ type: { const: 'function_call' }, ...callFields, arguments: string }, { namespace: string }),
+    exactly({ type: { const: 'custom_tool_call' }, ...callFields, input: string }, { namespace: string }),
   ],
 };
 

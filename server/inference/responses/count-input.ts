@@ -2,7 +2,7 @@ import { sendJson } from '../../http/send-json';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { History } from '../../storage/responses/history';
 import { countPrompt } from '../conversation/count-prompt';
-import { withToolPlaces } from '../conversation/tools';
+import { withToolPaths } from '../conversation/tools';
 import type { OpenAiContext } from '../openai/context';
 import { readCall } from '../openai/read-call';
 import { conversationOf } from './conversation';
@@ -14,6 +14,6 @@ export async function countInput(context: OpenAiContext, request: HttpRequest, r
   try {
     sendJson(reply, { object: 'response.input_tokens', input_tokens: await countPrompt(context, call, messages) });
   } catch (error) {
-    throw withToolPlaces(error, call.toolPlaces, 'parameters');
+    throw withToolPaths(error, call.toolPaths, 'parameters');
   }
 }

@@ -9,7 +9,7 @@ import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
 import { sendJson } from '../../http/send-json';
-import { logDroppedTools, withToolPlaces } from '../conversation/tools';
+import { logDroppedTools, withToolPaths } from '../conversation/tools';
 import { History } from '../../storage/responses/history';
 import { conversationOf, type StoredTurn } from './conversation';
 import { newResponseId } from '../../storage/responses/ids';
@@ -75,7 +75,7 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
       );
     });
   } catch (error) {
-    throw withToolPlaces(error, call.toolPlaces, 'parameters');
+    throw withToolPaths(error, call.toolPaths, 'parameters');
   }
 }
 
@@ -91,7 +91,7 @@ class ResponseStream {
     this.#write = write;
     this.output = new Output({
       responseId: head.id,
-      customNames: head.call.customNames,
+      callForms: head.call.callForms,
       words,
       emit: (type, fields) => this.#emit(type, fields),
     });

@@ -2,6 +2,7 @@ import type { ChatMessage, TextPart, ToolCallInput } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
 import type { ContentPart, InputItem } from './schema';
+import { modelName } from './tools';
 
 const TYPES = [
   'message',
@@ -75,8 +76,12 @@ class MessageBuilder {
     else this.#replace({ ...turn, reasoning: reasoning === undefined ? text : `${reasoning}\n${text}` });
   }
 
-  #addCall({ call_id: id, name }: InputItem, path: string, args: ToolCallInput['arguments']): void {
-    const call = { id: required(id, `${path}.call_id`), name: required(name, `${path}.name`), arguments: args };
+  #addCall({ call_id: id, namespace, name }: InputItem, path: string, args: ToolCallInput['arguments']): void {
+    const call = {
+      id: required(id, `${path}.call_id`),
+      name: modelName({ namespace, name: required(name, `${path}.name`) }),
+      arguments: args,
+    };
     const turn = this.#turn();
     this.#replace({ ...turn, toolCalls: [...(turn.toolCalls ?? []), call] });
   }

@@ -2,6 +2,7 @@ import type { ChatEvent, ChatMessage, TokenLogprob, ToolCallEvent } from '../../
 import { customInput } from '../conversation/custom-tools';
 import { tokenLogprobs, type TokenWords } from '../openai/logprobs';
 import { outputItemId } from '../../storage/responses/ids';
+import { type CallForm, type CallForms, modelName } from './tools';
 
 type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 
@@ -22,12 +23,10 @@ interface ContentItem {
   encrypted_content?: null;
 }
 
-interface CallItem {
-  type: 'function_call' | 'custom_tool_call';
+interface CallItem extends CallForm {
   id: string;
   status: ItemStatus;
   call_id: string;
-  name: string;
   arguments?: string;
   input?: string;
 }
@@ -38,7 +37,7 @@ export type Emit = (type: string, fields: object) => void;
 
 export interface OutputOptions {
   responseId: string;
-  customNames: readonly string[];
+  callForms: CallForms;
   /** Spells the tokens of log-probabilities. */
   words: TokenWords;
   emit: Emit;
@@ -48,7 +47,7 @@ export interface OutputOptions {
 export class Output {
   readonly items: OutputItem[] = [];
   readonly #responseId: string;
-  readonly #customNames: ReadonlySet<string>;
+  readonly #callForms: CallForms;
   readonly #emit: Emit;
   /** The arguments of the open call, as the model writes them. */
   #arguments = '';
@@ -57,9 +56,9 @@ export class Output {
   /** Log-probabilities of tokens whose text has not arrived. */
   #logprobs: TokenLogprob[] = [];
 
-  constructor({ responseId, customNames, words, emit }: OutputOptions) {
+  constructor({ responseId, callForms, words, emit }: OutputOptions) {
     this.#responseId = responseId;
-    this.#customNames = new Set(customNames);
+    this.#callForms = callForms;
     this.#words = words;
     this.#emit = emit;
   }
@@ -143,24 +142,21 @@ export class Output {
 
   #addCall({ id, name, argumentsDelta }: ToolCallEvent): void {
     const last = this.#last;
-    const isCustom = this.#customNames.has(name);
-    const item =
-      id === this.#openCallId && last !== undefined ? (last as CallItem) : this.#openCall(id, name, isCustom);
+    const item = id === this.#openCallId && last !== undefined ? (last as CallItem) : this.#openCall(id, name);
     this.#arguments += argumentsDelta;
-    if (isCustom || argumentsDelta === '') return;
+    if (item.type === 'custom_tool_call' || argumentsDelta === '') return;
     item.arguments = this.#arguments;
     this.#emit('response.function_call_arguments.delta', { ...this.#place(item), delta: argumentsDelta });
   }
 
-  #openCall(callId: string, name: string, isCustom: boolean): CallItem {
-    const type = isCustom ? 'custom_tool_call' : 'function_call';
+  #openCall(callId: string, name: string): CallItem {
+    const form = this.#callForms.get(name) ?? { type: 'function_call', name };
     const item = this.#open<CallItem>({
-      type,
-      id: this.#newId(type),
+      ...form,
+      id: this.#newId(form.type),
       status: 'in_progress',
       call_id: callId,
-      name,
-      ...(isCustom ? { input: '' } : { arguments: '' }),
+      ...(form.type === 'custom_tool_call' ? { input: '' } : { arguments: '' }),
     });
     this.#openCallId = callId;
     this.#arguments = '';
@@ -216,6 +212,6 @@ export class Output {
   }
 }
 
-function toToolCall({ call_id: id, name, arguments: args, input }: CallItem) {
-  return { id, name, arguments: args ?? { input: input ?? '' } };
+function toToolCall({ call_id: id, arguments: args, input, ...form }: CallItem) {
+  return { id, name: modelName(form), arguments: args ?? { input: input ?? '' } };
 }

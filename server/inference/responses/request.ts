@@ -13,7 +13,7 @@ import { REFERENCE } from '../../storage/responses/history';
 import { checkMetadata } from '../../storage/responses/metadata';
 import { toMessages } from './input-items';
 import { type InputItem, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
-import { readTools } from './tools';
+import { type CallForms, readTools } from './tools';
 
 /** A request for a response as library options. */
 export interface ResponsesCall extends Omit<ConversationCall, 'messages'> {
@@ -24,9 +24,9 @@ export interface ResponsesCall extends Omit<ConversationCall, 'messages'> {
   previousResponseId: string | undefined;
   isStored: boolean;
   isStream: boolean;
-  customNames: readonly string[];
-  /** For each tool of the options, its index in the request. */
-  toolPlaces: readonly number[];
+  callForms: CallForms;
+  /** For each tool of the options, its path in the request. */
+  toolPaths: readonly string[];
   droppedTypes: readonly string[];
   /** The fields of the request that the response repeats. */
   echo: ResponseEcho;
@@ -65,7 +65,7 @@ export async function parseResponsesRequest(
   const { instructions, previous_response_id: previousResponseId, reasoning } = request;
   const items = toItems(request.input);
   const needsStore = previousResponseId !== undefined || items.some(({ type }) => type === REFERENCE);
-  const { tools, toolChoice, places, droppedTypes, customNames } = readTools(request);
+  const { tools, toolChoice, paths, droppedTypes, callForms } = readTools(request);
   return {
     model: request.model === '' ? undefined : request.model,
     messages: needsStore ? undefined : conversation(instructions, items),
@@ -74,8 +74,8 @@ export async function parseResponsesRequest(
     previousResponseId,
     isStored: request.store !== false,
     isStream: request.stream === true,
-    customNames,
-    toolPlaces: places,
+    callForms,
+    toolPaths: paths,
     droppedTypes,
     echo: toEcho(request, value as Readonly<Record<string, unknown>>),
     cacheSalt: request.cache_salt,

@@ -38,16 +38,24 @@ const inputItem = object({
   content: textOrParts,
   summary: parts,
   call_id: string,
+  namespace: string,
   name: string,
   arguments: string,
   input: string,
   output: textOrParts,
 });
 
-const tool = object(
-  { type: string, name: string, description: string, parameters: openObject, strict: boolean, format: openObject },
-  ['type'],
-);
+const toolFields = {
+  type: string,
+  name: string,
+  description: string,
+  parameters: openObject,
+  strict: boolean,
+  format: openObject,
+};
+const innerTool = object(toolFields, ['type']);
+/** A namespace has further tools. */
+const tool = object({ ...toolFields, tools: array(innerTool, { maxItems: MAX_TOOLS }) }, ['type']);
 
 const { n: _n, best_of: _bestOf, ...samplingProperties } = SAMPLING_PROPERTIES;
 
@@ -63,7 +71,16 @@ export const RESPONSES_REQUEST = object(
     max_output_tokens: integer({ minimum: 1 }),
     tools: array(tool, { maxItems: MAX_TOOLS }),
     tool_choice: stringOr(
-      object({ type: string, name: string, mode: string, tools: array(openObject, { maxItems: MAX_TOOLS }) }, ['type']),
+      object(
+        {
+          type: string,
+          namespace: string,
+          name: string,
+          mode: string,
+          tools: array(openObject, { maxItems: MAX_TOOLS }),
+        },
+        ['type'],
+      ),
     ),
     parallel_tool_calls: boolean,
     text: object({
@@ -90,7 +107,7 @@ export const RESPONSES_REQUEST = object(
 
 export const RESPONSES_NULLS: NullMap = {
   input: { each: { content: { each: {} }, summary: { each: {} }, output: { each: {} } } },
-  tools: { each: {} },
+  tools: { each: { tools: { each: {} } } },
   text: { format: {} },
   reasoning: {},
   stream_options: {},
@@ -99,4 +116,5 @@ export const RESPONSES_NULLS: NullMap = {
 export type ResponsesRequest = Static<typeof RESPONSES_REQUEST>;
 export type InputItem = Static<typeof inputItem>;
 export type WireTool = Static<typeof tool>;
+export type InnerTool = Static<typeof innerTool>;
 export type ContentPart = Static<typeof parts>[number];

@@ -206,6 +206,118 @@ test('a request of Claude Code', async () => {
   expect(await send('71fea')).toBe(first);
 });
 
+test('Codex calls a tool of a namespace, as which it sends the tools of an MCP server', async () => {
+  const prompts: string[] = [];
+  fake.answer = (prompt) => {
+    prompts.push(prompt);
+    return { text: callText('mcp__docs__find', { query: 'cats' }) + callText('mcp__docs__patch', { input: 'a' }) };
+  };
+  const question = { role: 'user', content: 'Find cats.' };
+  const find = { type: 'function', name: 'find', description: null, parameters: { type: 'object', properties: {} } };
+  const request = {
+    model: 'tiny',
+    tools: [
+      { type: 'function', name: 'find', parameters: { type: 'object', properties: {} } },
+      {
+        type: 'namespace',
+        name: 'mcp__docs',
+        description: 'Tools in the mcp__docs namespace.',
+        tools: [find, { type: 'custom', name: 'patch' }, { type: 'web_search' }],
+      },
+    ],
+  };
+  const send = (fields: object) => post('/v1/responses', { ...request, ...fields }, {});
+  const first = (await (await send({ input: [question] })).json()) as OpenAI.Responses.Response;
+  expect(first.output).toMatchObject([
+    { type: 'function_call', namespace: 'mcp__docs', name: 'find', arguments: '{"query":"cats"}' },
+    { type: 'custom_tool_call', namespace: 'mcp__docs', name: 'patch', input: 'a' },
+  ]);
+  expect(prompts[0]).toContain('"name": "find"');
+  expect(prompts[0]).toContain('"name": "mcp__docs__find"');
+  expect(log.info).toHaveBeenCalledWith(
+    expect.objectContaining({ types: ['web_search'] }),
+    'left out tools of types that this server does not have',
+  );
+
+  const results = first.output.map((item) => ({
+    type: `${item.type}_output`,
+    call_id: (item as { call_id: string }).call_id,
+    output: 'A page about cats.',
+  }));
+  // The calls are the same in a conversation that is sent and in one that is stored.
+  await send({ input: [question, ...first.output, ...results] });
+  await send({ previous_response_id: first.id, input: results });
+  expect(prompts[1]).toContain('<tool_call>{"name": "mcp__docs__find", "arguments": {"query": "cats"}}</tool_call>');
+  expect(prompts[2]).toBe(prompts[1]);
+
+  const chosen = { type: 'function', namespace: 'mcp__docs', name: 'find' };
+  await send({ input: 'Hi', tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [chosen] } });
+  expect(prompts[3].match(/"name": "\w+"/g)).toEqual(['"name": "mcp__docs__find"']);
+  expect((await send({ input: 'Hi', tool_choice: chosen })).status).toBe(200);
+});
+
+test.each([
+  [{ type: 'namespace', tools: [] }, 'tools[0].name'],
+  [{ type: 'namespace', name: 'docs', tools: [{ type: 'function' }] }, 'tools[0].tools[0].name'],
+  [
+    {
+      type: 'namespace',
+      name: 'docs',
+      tools: [{ type: 'custom', name: 'find', format: { syntax: 'regex', definition: '(' } }],
+    },
+    'tools[0].tools[0].format.definition',
+  ],
+])('an invalid namespace names the place: %j', async (tool, param) => {
+  const response = await post('/v1/responses', { model: 'tiny', input: 'Hi', tools: [tool] }, {});
+  expect(response.status).toBe(400);
+  const { error } = (await response.json()) as { error: { param: string } };
+  expect(error.param).toBe(param);
+});
+
+test('Claude Code finds deferred tools by its own tool search', async () => {
+  const prompts: string[] = [];
+  fake.answer = (prompt) => {
+    prompts.push(prompt);
+    return { text: 'ok' };
+  };
+  const tool = (name: string, further = {}) => ({ name, input_schema: { type: 'object', properties: {} }, ...further });
+  const tools = [
+    tool('ToolSearch'),
+    tool('WebFetch', { defer_loading: true }),
+    tool('mcp__docs__find', { defer_loading: true }),
+    tool('Write'),
+  ];
+  const question = { role: 'user', content: 'Find cats.' };
+  const search = [
+    { role: 'assistant', content: [{ type: 'tool_use', id: 'toolu_1', name: 'ToolSearch', input: { query: 'docs' } }] },
+    {
+      role: 'user',
+      content: [
+        {
+          type: 'tool_result',
+          tool_use_id: 'toolu_1',
+          content: [
+            { type: 'tool_reference', tool_name: 'mcp__docs__find' },
+            { type: 'tool_reference', tool_name: 'gone' },
+          ],
+        },
+      ],
+    },
+  ];
+  const send = (messages: object[], further = {}) =>
+    post('/v1/messages', { model: 'tiny', max_tokens: 100, tools, messages, ...further }, {});
+  expect((await send([question])).status).toBe(200);
+  expect((await send([question, ...search])).status).toBe(200);
+  const namesIn = (prompt: string) => prompt.match(/(?<="function": {"name": ")\w+/g);
+  expect(namesIn(prompts[0])).toEqual(['ToolSearch', 'Write']);
+  // Found tools come last, so the prompt before them stays the same.
+  expect(namesIn(prompts[1])).toEqual(['ToolSearch', 'Write', 'mcp__docs__find']);
+  expect(prompts[1]).toContain('<tool_response>Found the tool mcp__docs__find.\nFound the tool gone.</tool_response>');
+
+  const choice = { tool_choice: { type: 'tool', name: 'WebFetch' } };
+  expect((await send([question, ...search], choice)).status).toBe(400);
+});
+
 test('several user messages in a row are one turn, for templates that demand alternation', async () => {
   const template = readFileSync(join(__dirname, '../../../oracle/templates/mistral-v3.jinja'), 'utf8');
   const loaded = await Engine.load(
