@@ -17,7 +17,7 @@ const STORED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
 /** Fields that buy something else than tokens, or other tokens. */
 const BOUGHT: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
   chat: ['web_search_options', 'search_parameters', 'plugins', 'models'],
-  messages: ['mcp_servers', 'inference_geo'],
+  messages: ['mcp_servers', 'inference_geo', 'fallbacks'],
 };
 /** Fields whose other values cost another price. */
 type Priced = readonly [field: string, harmless: readonly unknown[]];
@@ -46,34 +46,44 @@ export function checkAccount(asked: UpstreamRoute, value: Json): void {
   const ownTools = OWN_TOOLS[route];
   if (ownTools === undefined) return;
   if (route === 'responses' && value.background === true) throw stored('background');
-  for (const field of ['input', 'messages', 'system']) if (hasReference(value[field])) throw stored(field);
-  checkTools(value.tools, ownTools);
+  for (const field of ['input', 'messages', 'system'])
+    for (const part of partsOf(value[field])) {
+      if (isReference(part)) throw stored(field);
+      // A conversation may add tools.
+      checkTools(field, part.tools, ownTools);
+      checkTools(field, [objectOf(part.tool).definition], ownTools);
+    }
+  checkTools('tools', value.tools, ownTools);
 }
 
-function checkTools(tools: unknown, own: RegExp): void {
+function checkTools(field: string, tools: unknown, own: RegExp): void {
   for (const tool of listOf(tools)) {
     const { type, tools: inner } = objectOf(tool);
     if (isSet(type) && (typeof type !== 'string' || !own.test(type)))
       throw refused(
-        'tools',
+        field,
         `expected only tools that the client runs, got the type ${JSON.stringify(type).slice(0, 100)}. The upstream would run it and charge for it`,
       );
     // A namespace holds functions.
-    if (isSet(inner)) checkTools(inner, FUNCTIONS);
+    if (isSet(inner)) checkTools(field, inner, FUNCTIONS);
   }
 }
 
-/** Whether messages or items name a file or an item that the account stores. */
-function hasReference(messages: unknown): boolean {
+/** Returns messages or items, and the parts in them. */
+function* partsOf(messages: unknown): Generator<Json> {
   const open = [messages];
   for (let i = 0; i < open.length; i++) {
     for (const item of Array.isArray(open[i]) ? (open[i] as unknown[]) : [open[i]]) {
       const part = objectOf(item);
-      if (isSet(part.file_id) || isSet(objectOf(part.audio).id) || STORED_TYPES.has(part.type)) return true;
+      yield part;
       for (const name of INNER) if (typeof part[name] === 'object' && part[name] !== null) open.push(part[name]);
     }
   }
-  return false;
+}
+
+/** Whether a part names a file or an item that the account stores. */
+function isReference({ file_id: file, audio, type }: Json): boolean {
+  return isSet(file) || isSet(objectOf(audio).id) || STORED_TYPES.has(type);
 }
 
 /**

@@ -241,6 +241,7 @@ test('responses are not stored at an upstream', async () => {
 });
 
 const image = { type: 'image', source: { type: 'file', file_id: 'file_1' } };
+const addition = (definition: object) => ({ type: 'tool_addition', tool: { type: 'tool_definition', definition } });
 test.each([
   ['responses', { previous_response_id: 'resp_1' }],
   ['responses', { conversation: 'conv_1' }],
@@ -269,6 +270,9 @@ test.each([
   ['messages', { tools: [{ type: 'code_execution_20250825', name: 'code_execution' }] }],
   ['messages', { mcp_servers: [{ type: 'url', url: 'https://example.com', name: 'a' }] }],
   ['messages', { container: 'container_1' }],
+  ['messages', { fallbacks: [{ model: 'expensive' }] }],
+  ['messages', { messages: [{ role: 'system', content: [addition({ type: 'web_search_20250305' })] }] }],
+  ['responses', { input: [{ type: 'additional_tools', role: 'developer', tools: [{ type: 'web_search' }] }] }],
   ['messages', { speed: 'fast' }],
   ['messages/count_tokens', { messages: [{ role: 'user', content: [image] }] }],
   ['responses/input_tokens', { conversation: 'conv_1' }],
@@ -304,6 +308,7 @@ test.each([
         { name: 'f', input_schema: {} },
       ],
       messages: [
+        { role: 'system', content: [addition({ name: 'g', input_schema: {} })] },
         { role: 'assistant', content: [{ type: 'tool_use', name: 'f', id: 't', input: { file_id: 'mine' } }] },
       ],
     },
