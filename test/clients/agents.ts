@@ -1,7 +1,7 @@
 // Runs Codex and Claude Code, as npm has them, against `capstan serve` over both transports and against the API of all
-// deployments. A scripted model lets them repair a file with their own tools and one of an MCP server. The embedded model
-// answers a question of Claude Code; Codex sends more tools than its context holds. agents.sh installs the agents and
-// calls this. Writes the table of results. Exits 1 if a check fails.
+// deployments. A scripted model lets them repair a file with their own tools and one of an MCP server. The embedded
+// model answers a question of Claude Code; Codex sends more tools than its context holds. agents.sh installs the agents
+// and calls this. Writes the table of results. Exits 1 if a check fails.
 import { execFile, execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

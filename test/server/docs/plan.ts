@@ -120,7 +120,11 @@ export const CHECKS: Readonly<Record<string, Readonly<Record<string, Check>>>> =
   },
   'docs/how-to/use-coding-agents.md': {
     'export ANTHROPIC_BASE_URL=http://127.0.0.1:8080': { parseOnly: 'starts a program that is not part of Capstan' },
+    'claude -p "Make check.js pass." --allowedTools Bash,Edit,Read,Write': {
+      parseOnly: 'starts a program that is not part of Capstan',
+    },
     'model = "coder"': { skip: 'the configuration of Codex (TOML)' },
+    'export CAPSTAN_KEY=YOUR_API_KEY': { parseOnly: 'starts a program that is not part of Capstan' },
     "new OpenAI({ baseURL: 'http://127.0.0.1:8080/v1', apiKey }).responses.create({ model: 'coder', input: 'Hi' });": {
       skip: 'JavaScript, run by test/server/inference/interfaces',
     },
