@@ -5,20 +5,21 @@ const { join } = require('node:path');
 
 const call = (name, args) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`;
 const CHECK = 'node check.js';
-const PATCH = `apply_patch <<'EOF'
-*** Begin Patch
+const PATCH = `*** Begin Patch
 *** Update File: sum.js
 @@
 -module.exports = (a, b) => a - b;
 +module.exports = (a, b) => a + b;
-*** End Patch
-EOF`;
+*** End Patch`;
 const find = call('mcp__docs__find', { query: 'sums' });
 
-const CODEX = [
+/** @param hasPatchTool Without one, Codex applies patches as a command. */
+const codex = (hasPatchTool) => [
   `<think>\nFirst I look.\n</think>\n\nI look.\n${call('exec_command', { cmd: CHECK })}\n${call('exec_command', { cmd: 'cat sum.js' })}`,
   find,
-  `It subtracts.\n${call('exec_command', { cmd: PATCH })}`,
+  hasPatchTool
+    ? call('apply_patch', { input: PATCH })
+    : call('exec_command', { cmd: `apply_patch <<'EOF'\n${PATCH}\nEOF` }),
   call('exec_command', { cmd: CHECK }),
 ];
 
@@ -38,7 +39,8 @@ function claudeCode(folder) {
 module.exports = (prompt) => {
   const turns = prompt.split('<|im_start|>assistant\n').length - 2;
   const folder = /(?:<cwd>|Primary working directory: )([^\s<]+)/.exec(prompt)?.[1] ?? '';
-  const steps = prompt.includes('"name": "exec_command"') ? CODEX : claudeCode(folder);
+  const hasTool = (name) => prompt.includes(`"name": "${name}"`);
+  const steps = hasTool('exec_command') ? codex(hasTool('apply_patch')) : claudeCode(folder);
   if (turns < steps.length) return steps[turns];
   const results = [...prompt.matchAll(/<tool_response>(.*?)<\/tool_response>/gs)].map(([, result]) => result);
   const isDone = results.at(-1)?.includes('all good') && results.some((result) => result.includes('A page about sums'));

@@ -128,6 +128,29 @@ function runClaude({ url, key, model }: Endpoint, prompt: string, args: readonly
   );
 }
 
+/** What Codex knows about a model. With it, patches are a custom tool. Returns the file. */
+function modelCatalog(slug: string): string {
+  const path = join(temporaryFolder('catalog'), 'models.json');
+  const model = {
+    slug,
+    display_name: slug,
+    base_instructions: 'You are an agent that edits files and runs commands.',
+    context_window: 400_000,
+    input_modalities: ['text'],
+    apply_patch_tool_type: 'freeform',
+    shell_type: 'unified_exec',
+    truncation_policy: { mode: 'tokens', limit: 10_000 },
+    supported_reasoning_levels: [],
+    experimental_supported_tools: [],
+    support_verbosity: false,
+    supported_in_api: true,
+    visibility: 'list',
+    priority: 0,
+  };
+  writeFileSync(path, JSON.stringify({ models: [model] }));
+  return path;
+}
+
 function expectRepaired({ text, folder }: Outcome): void {
   if (!text.includes('The sum is right now.')) throw new Error(`expected the task to be done: ${text}`);
   const program = readFileSync(join(folder, 'sum.js'), 'utf8');
@@ -158,6 +181,10 @@ async function checkRepair(where: string, endpoint: Endpoint, checkRequests: () 
   };
   const name = 'repairs a program';
   await check('Codex', where, name, async () => finish(await runCodex(endpoint, task)));
+  const catalog = modelCatalog(endpoint.model);
+  await check('Codex', where, `${name}, with a model catalog`, async () =>
+    finish(await runCodex(endpoint, task, ['--config', `model_catalog_json=${JSON.stringify(catalog)}`])),
+  );
   await check('Claude Code', where, name, async () => finish(await runClaude(endpoint, task)));
 }
 
@@ -266,7 +293,7 @@ function renderTable(): string {
   );
   return `# Coding agents, end to end
 
-\`test/clients/agents.sh\` runs Codex ${version('@openai/codex')} and Claude Code ${version('@anthropic-ai/claude-code')} from npm without a terminal. A scripted model calls their own tools: it runs a test, reads the program, finds a page with the tool of an MCP server, edits the program and runs the test again. Claude Code finds the tool by its tool search. Each request of a repair must succeed. These ran on ${new Date().toISOString().slice(0, 10)}.
+\`test/clients/agents.sh\` runs Codex ${version('@openai/codex')} and Claude Code ${version('@anthropic-ai/claude-code')} from npm without a terminal. A scripted model calls their own tools: it runs a test, reads the program, finds a page with the tool of an MCP server, edits the program and runs the test again. Claude Code finds the tool by its tool search. With a model catalog, Codex has a custom tool for patches. Each request of a repair must succeed. These ran on ${new Date().toISOString().slice(0, 10)}.
 
 | agent | server | check | |
 |---|---|---|---|

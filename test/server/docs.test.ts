@@ -360,7 +360,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman and programs of this repository. */
+/** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman, codex and programs of this repository. */
 const OF_OTHER_PROGRAMS = new Set([
   '--sentence-transformers-dense-modules',
   '--external',
@@ -383,6 +383,7 @@ const OF_OTHER_PROGRAMS = new Set([
   '--cap-drop',
   '--network',
   '--security-opt',
+  '--skip-git-repo-check',
 ]);
 
 test('every flag that a page names exists', () => {

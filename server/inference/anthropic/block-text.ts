@@ -15,6 +15,9 @@ function textOf({ type, text }: TextBlock, path: string, expected: string): stri
   return required(text, `${path}.text`);
 }
 
+/** Claude Code takes an image out of its conversation if an error says this, and continues. */
+const NO_IMAGE = 'Could not process image';
+
 /** The type of a block that refers to a tool of the request. */
 export const REFERENCE = 'tool_reference';
 
@@ -62,7 +65,8 @@ function sourceOf(source: NonNullable<InnerBlock['source']>, path: string): stri
 
 export function unsupported(type: string, expected: string, path: string): ApiError {
   const param = `${path}.type`;
-  return new ApiError('unsupported_value', `${param}: expected ${expected}, got ${show(type)}`, { param });
+  const message = `${param}: expected ${expected}, got ${show(type)}`;
+  return new ApiError('unsupported_value', type === 'image' ? `${message}. ${NO_IMAGE}` : message, { param });
 }
 
 export function required<T>(value: T | undefined, param: string): T {

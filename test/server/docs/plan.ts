@@ -124,6 +124,7 @@ export const CHECKS: Readonly<Record<string, Readonly<Record<string, Check>>>> =
       parseOnly: 'starts a program that is not part of Capstan',
     },
     'model = "coder"': { skip: 'the configuration of Codex (TOML)' },
+    '{': { skip: 'a file of Codex: test/clients/agents.ts runs it with the same fields' },
     'export CAPSTAN_KEY=YOUR_API_KEY': { parseOnly: 'starts a program that is not part of Capstan' },
     "new OpenAI({ baseURL: 'http://127.0.0.1:8080/v1', apiKey }).responses.create({ model: 'coder', input: 'Hi' });": {
       skip: 'JavaScript, run by test/server/inference/interfaces',

@@ -290,14 +290,15 @@ test.each<[string, object, RegExp]>([
   [
     'an image',
     { messages: [{ role: 'user', content: [{ type: 'image', source: { type: 'base64', data: 'AA==' } }] }] },
-    /^messages\[0\]\.content\[0\]\.type: .* got "image"/,
+    // Claude Code leaves an image out if the error has these words.
+    /^messages\[0\]\.content\[0\]\.type: .* got "image"\. Could not process image$/,
   ],
   [
     'an image in a result',
     {
       messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'x', content: [{ type: 'image' }] }] }],
     },
-    /^messages\[0\]\.content\[0\]\.content\[0\]\.type: .* got "image"/,
+    /^messages\[0\]\.content\[0\]\.content\[0\]\.type: .* got "image"\. Could not process image$/,
   ],
   ...(
     [
