@@ -69,11 +69,13 @@ void check_groups(const FileTensor& tensor) {
   demand(groups.group_cols >= 1 && groups.group_cols <= tensor.cols,
          "groups of " + range(1, tensor.cols) + " columns, got " + std::to_string(groups.group_cols));
   const ArrayType scales = groups.scales.type, zeros = groups.zeros.type;
+  const bool is_float = scales == ArrayType::kF32 || scales == ArrayType::kF16 || scales == ArrayType::kBf16;
   if (groups.layout == CodeLayout::kFp4)
     demand(scales == ArrayType::kE8m0, "scales in e8m0");
+  else if (groups.layout == CodeLayout::kFp8)
+    demand(is_float || scales == ArrayType::kE8m0, "scales in f32, f16, bf16 or e8m0");
   else
-    demand(scales == ArrayType::kF32 || scales == ArrayType::kF16 || scales == ArrayType::kBf16,
-           "scales in f32, f16 or bf16");
+    demand(is_float, "scales in f32, f16 or bf16");
   if (groups.zeros.fd < 0) return;
   demand(groups.layout != CodeLayout::kFp8 && groups.layout != CodeLayout::kFp4, "no zero points");
   const bool has_words = zeros == ArrayType::kInt32 && !layout.has_bytes;

@@ -45,7 +45,7 @@ struct GroupedTensor {
   CodeLayout layout = CodeLayout::kRows;
   int bits = 4;                            // of a code in the file
   int64_t group_rows = 1, group_cols = 1;  // of a group; those at the end may be cut
-  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4
+  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8
   FileArray zeros;                         // kInt32 or kInt8
   std::vector<int32_t> group_index;        // (cols): the column group of each column; empty = in order
 };

@@ -80,6 +80,12 @@ void add_ones(uint32_t* words, int64_t count, int bits) {
   }
 }
 
+// Returns the bits of 2^(byte - 127) as f32; Inf for 255, which is NaN.
+uint32_t e8m0_as_f32(uint32_t byte) {
+  constexpr uint32_t kSmallest = 0x00400000u;  // subnormal
+  return byte == 0 ? kSmallest : byte << 23;
+}
+
 }  // namespace
 
 LoadedGroups::LoadedGroups(const FileTensor& tensor)
@@ -110,6 +116,7 @@ void LoadedGroups::load_scales() {
     uint32_t bits = 0;
     std::memcpy(&bits, bytes.data() + i * size, static_cast<size_t>(size));
     if (groups_.scales.type == ArrayType::kBf16) bits <<= 16;
+    if (groups_.scales.type == ArrayType::kE8m0 && type_.scale == ScaleKind::kF32) bits = e8m0_as_f32(bits);
     const float scale = block_scale(type_, bits, 0);
     if (!(std::abs(scale) <= kMaxScale))
       throw Error(ErrorCode::kInvalidModel, "tensor " + tensor_.name + " holds a scale that is NaN, Inf or too large");

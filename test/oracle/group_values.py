@@ -13,7 +13,7 @@ import torch
 from quantized_formats import awq, compressed, fp8, gptq, mxfp4
 
 ROWS, COLS = 16, 64
-TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.uint8: "e8m0", torch.int32: "i32", torch.int8: "i8"}
+TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.uint8: "e8m0", torch.float8_e8m0fnu: "e8m0", torch.int32: "i32", torch.int8: "i8"}
 PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "-")
 AUTO = ("qweight", "scales", "qzeros", "g_idx")
 BYTES = ("weight", "weight_scale", "weight_zero_point", "-")
@@ -43,6 +43,7 @@ CASES = [
     ("int8-channel", "int8", 8, 1, COLS, BYTES, compressed(weight, "int-quantized", args(8, "channel"))),
     ("int8-tensor-zeros", "int8", 8, ROWS, COLS, BYTES, compressed(weight, "int-quantized", args(8, "tensor", False), torch.float32)),
     ("fp8-blocks", "fp8", 8, 12, 48, ("weight", "weight_scale_inv", "-", "-"), fp8(weight, (12, 48))),
+    ("fp8-powers", "fp8", 8, 1, 32, ("weight", "weight_scale_inv", "-", "-"), fp8(weight, (1, 32), torch.float8_e8m0fnu)),
     ("fp8-channel", "fp8", 8, 1, COLS, BYTES, compressed(weight, "float-quantized", args(8, "channel", type="float"))),
     ("mxfp4", "fp4", 4, 1, 32, ("weight_blocks", "weight_scales", "-", "-"), mxfp4(weight)),
 ]

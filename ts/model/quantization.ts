@@ -56,7 +56,7 @@ const FP8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale_inv', '
 const GPTQ_BITS = [2, 3, 4, 8];
 const MXFP4_GROUP = 32;
 const NVFP4 = 'NVFP4 is not supported yet';
-const COMPRESSED_FORMATS = 'pack-quantized, int-quantized, float-quantized or mxfp4-pack-quantized';
+const COMPRESSED_FORMATS = 'pack-quantized, int-quantized, float-quantized, mxfp8-quantized or mxfp4-pack-quantized';
 
 /** The values of `quant_method`. */
 export const QUANTIZATION_METHODS: readonly Method[] = [
@@ -69,7 +69,7 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   {
     name: 'compressed-tensors',
     description:
-      'pack-quantized (2 to 8 bits), int-quantized (8 bits or less), float-quantized (FP8), mxfp4-pack-quantized',
+      'pack-quantized (2 to 8 bits), int-quantized (8 bits or less), float-quantized (FP8), mxfp8-quantized, mxfp4-pack-quantized',
     read: readCompressedTensors,
   },
   { name: 'fp8', description: 'E4M3, with a scale for each block, row or tensor', read: readFp8 },
@@ -88,10 +88,10 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
  * @throws CapstanError `unsupported_model` that names the method and the supported ones, or `invalid_model`.
  */
 export function readQuantization(config: JsonReader): Quantization | undefined {
-  const quantization = config.object('quantization_config') ?? config.object('compression_config');
+  const compression = config.object('compression_config');
+  const quantization = config.object('quantization_config') ?? compression ?? config.object('quantization');
   if (quantization === undefined) return undefined;
-  const fallback = config.raw('quantization_config') === undefined ? 'compressed-tensors' : 'an unnamed method';
-  const name = quantization.string('quant_method', fallback);
+  const name = quantization.string('quant_method', unnamedMethod(config));
   const method = QUANTIZATION_METHODS.find((row) => row.name === name);
   if (method !== undefined) return method.read(quantization);
   const expected = `one of ${QUANTIZATION_METHODS.map((row) => row.name).join(', ')}`;
@@ -99,6 +99,13 @@ export function readQuantization(config: JsonReader): Quantization | undefined {
   if (/nvfp4/i.test(`${name} ${quantization.string('quant_algo', '')}`))
     throw unsupported(quantization, 'quant_method', expected, `${name} (${NVFP4})`);
   throw unsupported(quantization, 'quant_method', expected, name);
+}
+
+/** Returns what a checkpoint is that names no method. */
+function unnamedMethod(config: JsonReader): string {
+  // MLX writes this key, alone or besides `quantization_config`.
+  if (config.raw('quantization') !== undefined) return 'that of MLX';
+  return config.raw('quantization_config') === undefined ? 'compressed-tensors' : 'an unnamed method';
 }
 
 function readAwq(config: JsonReader): Quantization {
@@ -197,6 +204,8 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
   const format = group.string('format', outerFormat);
   const isFloat = weights.string('type', 'int') === 'float';
   const bits = weights.positiveInt('num_bits', 8);
+  if (format === 'nvfp4-pack-quantized')
+    throw unsupported(config, 'format', COMPRESSED_FORMATS, `${format} (${NVFP4})`);
   const groups = readStrategy(weights);
   switch (format) {
     case 'pack-quantized':
@@ -206,6 +215,7 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
       ];
     case 'int-quantized':
     case 'float-quantized':
+    case 'mxfp8-quantized':
     case 'naive-quantized':
       // Smaller integers are stored in bytes, too.
       if (isFloat ? bits !== 8 : bits > 8)
@@ -217,8 +227,6 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
       return [
         { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names: { ...PACKED_NAMES, zeros: undefined } },
       ];
-    case 'nvfp4-pack-quantized':
-      throw unsupported(config, 'format', COMPRESSED_FORMATS, `${format} (${NVFP4})`);
     default:
       throw unsupported(config, 'format', COMPRESSED_FORMATS, format);
   }

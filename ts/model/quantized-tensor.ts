@@ -20,6 +20,7 @@ const ARRAY_TYPES: Readonly<Record<string, NativeArray['dtype']>> = {
   I8: 'i8',
 };
 const FLOAT_TYPES = ['F32', 'F16', 'BF16'];
+const E8M0_TYPES = ['U8', 'F8_E8M0'];
 const WORD_BITS = 32;
 
 /** What an array must look like; one of the alternatives. */
@@ -63,14 +64,14 @@ function arraysOf({ layout, bits }: WeightScheme, rows: number, cols: number, R:
     case 'fp4':
       return {
         codes: [...one(['U8'], rows, cols / 2), ...one(['U8'], rows, C, cols / C / 2)],
-        scales: one(['U8', 'F8_E8M0'], R, C),
+        scales: one(E8M0_TYPES, R, C),
         zeros: [],
       };
     case 'int8':
     case 'fp8':
       return {
         codes: one([layout === 'int8' ? 'I8' : 'F8_E4M3'], rows, cols),
-        scales: one(FLOAT_TYPES, R, C),
+        scales: one(layout === 'int8' ? FLOAT_TYPES : [...FLOAT_TYPES, ...E8M0_TYPES], R, C),
         zeros: bytes,
       };
   }

@@ -86,6 +86,13 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
   ],
   ['naive-quantized', compressed('naive-quantized', FP8), 'compressed-tensors, FP8', [['fp8', 8, 1, Infinity]], true],
   [
+    'mxfp8-quantized',
+    compressed('mxfp8-quantized', { ...FP8, strategy: 'group', group_size: 32 }),
+    'compressed-tensors, FP8',
+    [['fp8', 8, 1, 32]],
+    true,
+  ],
+  [
     'mxfp4-pack-quantized',
     compressed('mxfp4-pack-quantized', { ...PACKED, type: 'float', group_size: 32 }),
     'compressed-tensors, 4 bits',
@@ -193,7 +200,7 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   ],
   [
     'NVFP4',
-    compressed('nvfp4-pack-quantized', PACKED),
+    compressed('nvfp4-pack-quantized', { ...FP8, num_bits: 4, strategy: 'tensor_group', group_size: 16 }),
     /format: expected pack-quantized, .* got nvfp4-pack-quantized \(NVFP4 is not supported yet\)/,
   ],
   [
@@ -250,6 +257,18 @@ test.each<[Record<string, unknown>, RegExp]>([
 ])('%j is invalid', (config, message) => {
   expect(() => read(config)).toThrow(
     expect.objectContaining({ code: 'invalid_model', message: expect.stringMatching(message) }),
+  );
+});
+
+test.each([
+  { quantization: { group_size: 64, bits: 4 } },
+  { quantization: { group_size: 64, bits: 4 }, quantization_config: { group_size: 64, bits: 4 } },
+])('a checkpoint of MLX is refused by name: %j', (config) => {
+  expect(() => readQuantization(new JsonReader(config, 'config.json'))).toThrow(
+    expect.objectContaining({
+      code: 'unsupported_model',
+      message: expect.stringMatching(/quant_method: expected one of .* got that of MLX\. Choose another quantization/),
+    }),
   );
 });
 
@@ -310,6 +329,15 @@ test('a scale for the tensor or for each row is found by its shape', () => {
     resolve({ quant_method: 'fp8' }, { weight: ['F8_E4M3', 48, 160], weight_scale: ['F32', ...shape] })?.groups;
   for (const shape of [[], [1], [1, 1]]) expect(groupsOf(...shape)).toMatchObject({ groupRows: 48, groupCols: 160 });
   for (const shape of [[48], [48, 1]]) expect(groupsOf(...shape)).toMatchObject({ groupRows: 1, groupCols: 160 });
+});
+
+test.each(['F8_E8M0', 'U8'])('scales of FP8 may be powers of two in %s, those of int8 may not', (dtype) => {
+  const groupsOf = (config: Record<string, unknown>, codes: string) =>
+    resolve(config, { weight: [codes, 48, 160], weight_scale: [dtype, 48, 1] })?.groups;
+  expect(groupsOf({ quant_method: 'fp8' }, 'F8_E4M3')?.scales.dtype).toBe('e8m0');
+  expect(() => groupsOf(compressed('int-quantized', INT8), 'I8')).toThrow(
+    /weight_scale: expected F32 or F16 or BF16 \[/,
+  );
 });
 
 test('zero points in words, in bytes, and none', () => {
