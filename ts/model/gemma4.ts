@@ -27,10 +27,12 @@ export function gemma4Attention(config: JsonReader, numLayers: number): LayerAtt
 function readFullSizes(config: JsonReader, layers: readonly NativeLayer[], hasEqualValues: boolean) {
   const first = layers.findIndex(({ window }) => window === 0);
   // transformers 5.23 writes the sizes of each layer; configs of the hub hold those of all full layers.
-  const perLayer = config.object('per_layer_config')?.object(String(first));
-  const headDim =
-    perLayer?.positiveInt('head_dim', config.positiveInt('head_dim', 256)) ??
-    config.positiveInt('global_head_dim', 512);
+  const layerConfigs = config.object('per_layer_config');
+  const perLayer = layerConfigs?.object(String(first));
+  const sharedHeadDim = config.positiveInt('head_dim', 256);
+  // It leaves out a layer whose sizes are those of all layers.
+  if (layerConfigs !== undefined && perLayer === undefined) return { headDim: sharedHeadDim };
+  const headDim = perLayer?.positiveInt('head_dim', sharedHeadDim) ?? config.positiveInt('global_head_dim', 512);
   const inConfig = perLayer ?? (hasEqualValues ? config : undefined);
   const key = perLayer === undefined ? 'num_global_key_value_heads' : 'num_key_value_heads';
   const numKvHeads =

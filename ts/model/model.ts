@@ -9,6 +9,7 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint, readStoredTensors } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
+import { withLinearExperts } from './linear-experts';
 import { withQuantizationFile } from './quantization-file';
 import { withStoredHead } from './stored-head';
 import { withTiedHead } from './tied-head';
@@ -156,7 +157,7 @@ async function readFolder(
   const stored = await readStoredTensors(dir);
   const config = await withStoredHead(stated, stored);
   const required = [
-    ...requiredTensors(config.spec, config.features, config.family),
+    ...requiredTensors(config.spec, withLinearExperts(config.features, stored.found), config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
   ];
   const checkpoint = await readCheckpoint(dir, required, stored, config.quantization);
