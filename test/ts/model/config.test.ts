@@ -439,7 +439,7 @@ test('Apertus: an activation of its class, and the rotation of Llama 3', () => {
   expect(() => specOf({ ...LLAMA, hidden_act: 'xielu' })).toThrow('hidden_act');
 });
 
-test('Gemma 4: a full layer without sizes of its own in per_layer_config has the sizes of all layers', () => {
+test('Gemma 4: a full layer that per_layer_config leaves out has the sizes of all layers', () => {
   const config = { model_type: 'gemma4_text', hidden_size: 64, num_hidden_layers: 2, head_dim: 32 };
   const layer_types = ['sliding_attention', 'full_attention'];
   const fullSizeOf = (more: Record<string, unknown>) => specOf({ ...config, layer_types, ...more }).layers[1].headDim;
