@@ -76,7 +76,7 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   { name: 'fbgemm_fp8', description: 'E4M3, with a scale for each row', read: readFp8 },
   {
     name: 'auto-round',
-    description: '`packing_format` auto_round:auto_gptq and auto_round:auto_awq',
+    description: '`packing_format` auto_round, auto_round:auto_gptq and auto_round:auto_awq',
     read: readAutoRound,
   },
   { name: 'modelopt', description: '`quant_algo` FP8', read: readModelOpt },
@@ -141,19 +141,29 @@ function readGptq(config: JsonReader): Quantization {
   return { title: `GPTQ, ${bits} bits`, schemes: [scheme, ...others], isDecoded: config.boolean('desc_act', false) };
 }
 
+/** Where the packing is AutoRound's alone, zero points are stored as they are. */
+const AUTO_ROUND_LAYOUTS: Readonly<Record<string, 'gptq' | 'gptq_v2' | 'awq'>> = {
+  auto_round: 'gptq_v2',
+  'auto_round:gptqmodel': 'gptq_v2',
+  'auto_round:auto_gptq': 'gptq',
+  'auto_round:gptq': 'gptq',
+  'auto_round:auto_awq': 'awq',
+  'auto_round:awq': 'awq',
+};
+
 /** The packing is that of GPTQ or AWQ. Some layers have other settings, by their names. */
 function readAutoRound(config: JsonReader): Quantization {
   const packing = config.string('packing_format', 'auto_round:auto_gptq');
-  const [, kind] = /^auto_round:(?:auto_)?(gptq|awq)$/.exec(packing) ?? [];
-  if (kind === undefined)
-    throw unsupported(config, 'packing_format', 'auto_round:auto_gptq or auto_round:auto_awq', packing);
+  const layout = Object.hasOwn(AUTO_ROUND_LAYOUTS, packing) ? AUTO_ROUND_LAYOUTS[packing] : undefined;
+  if (layout === undefined)
+    throw unsupported(config, 'packing_format', Object.keys(AUTO_ROUND_LAYOUTS).join(', '), packing);
   const type = config.string('data_type', 'int');
   if (type !== 'int') throw unsupported(config, 'data_type', 'int', type);
-  const supported = kind === 'awq' ? [4] : GPTQ_BITS;
+  const supported = layout === 'awq' ? [4] : GPTQ_BITS;
   const bits = readBits(config, 'bits', supported);
   const groupCols = readGroupSize(config, 'group_size', 128);
-  const names = kind === 'awq' ? AUTO_NAMES : { ...AUTO_NAMES, groupIndex: 'g_idx' };
-  const scheme: WeightScheme = { layout: kind as 'gptq' | 'awq', bits, groupRows: 1, groupCols, names };
+  const names = layout === 'awq' ? AUTO_NAMES : { ...AUTO_NAMES, groupIndex: 'g_idx' };
+  const scheme: WeightScheme = { layout, bits, groupRows: 1, groupCols, names };
   const layers = config.object('extra_config');
   const others = (layers?.keys() ?? []).flatMap((layer): WeightScheme[] => {
     const own = layers!.object(layer);
