@@ -22,6 +22,7 @@ const ARRAY_TYPES: Readonly<Record<string, NativeArray['dtype']>> = {
 const FLOAT_TYPES = ['F32', 'F16', 'BF16'];
 const E8M0_TYPES = ['U8', 'F8_E8M0'];
 const WORD_BITS = 32;
+const EXPERT_WEIGHT = /^(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight$/;
 
 /** What an array must look like; one of the alternatives. */
 type Expected = readonly { dtypes: readonly string[]; shape: readonly number[] }[];
@@ -134,7 +135,7 @@ class SchemeReader {
         bits,
         groupRows,
         groupCols,
-        scales: this.array(names.scales, expected.scales),
+        scales: this.fusedScales(expected.scales) ?? this.array(names.scales, expected.scales),
         ...(zeros === undefined ? {} : { zeros: this.array([zeros], expected.zeros) }),
         ...(index === undefined ? {} : { groupIndex: this.array([index], [{ dtypes: ['I32'], shape: [cols] }]) }),
       },
@@ -144,6 +145,20 @@ class SchemeReader {
   private array(names: readonly string[], expected: Expected): NativeArray {
     const { file, offset, dtype } = this.demand(names, expected);
     return { file, offset, dtype: ARRAY_TYPES[dtype] };
+  }
+
+  /** When transformers quantizes experts itself, it stores their weights by expert, but their scales together. */
+  private fusedScales([{ dtypes, shape: groups }]: Expected): NativeArray | undefined {
+    const [, experts, expert, part] = EXPERT_WEIGHT.exec(this.required.checkpointName) ?? [];
+    const stored = this.found.get(`${experts}.${part === 'down' ? 'down' : 'gate_up'}_proj_scale_inv`);
+    if (stored === undefined || this.scheme.layout !== 'fp8') return undefined;
+    const { file, dtype, shape, offset } = stored;
+    const numParts = part === 'down' ? 1 : 2;
+    const numBytes = stored.numBytes / shape[0] / numParts;
+    const isExpected = dtypes.includes(dtype) && isSameShape(shape, [shape[0], numParts * groups[0], groups[1]]);
+    if (!isExpected || Number(expert) >= shape[0]) return undefined;
+    const index = numParts * Number(expert) + (part === 'up' ? 1 : 0);
+    return { file, offset: offset + numBytes * index, dtype: ARRAY_TYPES[dtype] };
   }
 
   private has(name: string): boolean {

@@ -347,6 +347,27 @@ test.each(['F8_E8M0', 'U8'])('scales of FP8 may be powers of two in %s, those of
   );
 });
 
+test('FP8 scales of all experts in one tensor, as transformers writes them', () => {
+  const experts = 'model.layers.0.mlp.experts';
+  const scalesOf = (expert: number, part: string) => {
+    const shape = part === 'down' ? [160, 48] : [48, 160];
+    const checkpointName = `${experts}.${expert}.${part}_proj.weight`;
+    const found = new Map<string, FoundTensor>([
+      [checkpointName, { dtype: 'F8_E4M3', shape, offset: 0, numBytes: 7680, file: 0 }],
+      // Blocks of 16 x 32: 3 rows and 5 columns of blocks for a gate or an up, 10 and 2 for a down.
+      [`${experts}.gate_up_proj_scale_inv`, { dtype: 'F32', shape: [4, 6, 5], offset: 1000, numBytes: 480, file: 0 }],
+      [`${experts}.down_proj_scale_inv`, { dtype: 'F32', shape: [4, 10, 2], offset: 2000, numBytes: 320, file: 0 }],
+    ]);
+    const { schemes } = read({ quant_method: 'fp8', weight_block_size: [16, 32] })!;
+    return resolveQuantized({ name: 'w', checkpointName, shape }, schemes, found, ['/model/a.safetensors'])?.groups;
+  };
+  expect(scalesOf(0, 'gate')?.scales).toEqual({ file: 0, offset: 1000, dtype: 'f32' });
+  expect(scalesOf(0, 'up')?.scales.offset).toBe(1000 + 60);
+  expect(scalesOf(3, 'gate')?.scales.offset).toBe(1000 + 6 * 60);
+  expect(scalesOf(3, 'down')?.scales.offset).toBe(2000 + 3 * 80);
+  expect(() => scalesOf(4, 'down')).toThrow(/experts\.4\.down_proj\.weight_scale_inv: expected a tensor F32/);
+});
+
 test('zero points in words, in bytes, and none', () => {
   const zerosOf = (zeros: Record<string, [string, ...number[]]>) =>
     resolve(compressed('pack-quantized', PACKED), {
