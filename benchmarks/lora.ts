@@ -1,4 +1,4 @@
-// Measures what LoRA adapters cost: the time of a decode step of several streams, each with an adapter of its own, as a
+// Measures what LoRA adapters cost: the time of a decode step of several streams, each with a different adapter, as a
 // share of the time without adapters. The adapters have random values in bf16.
 //   node -r ./test/oracle/register-ts.cjs benchmarks/lora.ts MODEL_DIR [--adapters 8] [--rank 16] [--tokens 48]
 //     [--rounds 7] [--quantization int8] [--modules all] [--out FILE.md]
