@@ -6,7 +6,7 @@ export function mayCall(reach: Reach, deploymentId: string): boolean {
   return reach === null || reach.includes(deploymentId);
 }
 
-/** Whether a key may have what another key with the reach `made` has made: only if it may call the same deployments. */
+/** Whether a key may have what another key with the reach `made` has made: only if it may call all of these. */
 export function covers(reach: Reach, made: Reach): boolean {
   return reach === null || (made !== null && made.every((id) => reach.includes(id)));
 }

@@ -572,7 +572,7 @@ const HTTP: readonly Definition[] = [
     name: 'allowed-origins',
     value: '<origins...>',
     separator: ',',
-    help: 'origins of web pages that may call the server from a browser, or * for all; without access control, pages reach stored objects (responses, chat completions, files, batches) only from origins that are set (default: *)',
+    help: 'origins of web pages that may call the server from a browser, or * for all; without access control, only listed origins reach stored objects (default: *)',
     apply: (o, value, source) => addTo(o.cors, 'origins', value, source),
   },
   {

@@ -9,7 +9,10 @@ import { temporaryFolder } from './temporary-folder';
 const root = join(__dirname, '../..');
 /** With CAPSTAN_INSTALLED, a folder where the packages are installed, the tests run on that installation. */
 const { CAPSTAN_INSTALLED: installed } = process.env;
-export const main = join(installed === undefined ? root : join(installed, 'node_modules/capstan'), 'dist/server/main.js');
+export const main = join(
+  installed === undefined ? root : join(installed, 'node_modules/capstan'),
+  'dist/server/main.js',
+);
 
 /** An installation has no uWebSockets.js. */
 export const TRANSPORTS = installed === undefined ? (['uws', 'node'] as const) : (['node'] as const);

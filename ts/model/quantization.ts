@@ -88,8 +88,8 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
  * @throws CapstanError `unsupported_model` that names the method and the supported ones, or `invalid_model`.
  */
 export function readQuantization(config: JsonReader): Quantization | undefined {
-  const compression = config.object('compression_config');
-  const quantization = config.object('quantization_config') ?? compression ?? config.object('quantization');
+  const quantization =
+    config.object('quantization_config') ?? config.object('compression_config') ?? quantizationOfMlx(config);
   if (quantization === undefined) return undefined;
   const name = quantization.string('quant_method', unnamedMethod(config));
   const method = QUANTIZATION_METHODS.find((row) => row.name === name);
@@ -101,10 +101,14 @@ export function readQuantization(config: JsonReader): Quantization | undefined {
   throw unsupported(quantization, 'quant_method', expected, name);
 }
 
-/** Returns what a checkpoint is that names no method. */
+/** MLX writes another key, alone or besides `quantization_config`. */
+function quantizationOfMlx(config: JsonReader): JsonReader | undefined {
+  return typeof config.raw('quantization') === 'object' ? config.object('quantization') : undefined;
+}
+
+/** Returns the method of a checkpoint that names none. */
 function unnamedMethod(config: JsonReader): string {
-  // MLX writes this key, alone or besides `quantization_config`.
-  if (config.raw('quantization') !== undefined) return 'that of MLX';
+  if (quantizationOfMlx(config) !== undefined) return 'MLX';
   return config.raw('quantization_config') === undefined ? 'compressed-tensors' : 'an unnamed method';
 }
 

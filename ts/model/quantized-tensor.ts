@@ -151,7 +151,10 @@ class SchemeReader {
   private fusedScales([{ dtypes, shape: groups }]: Expected): NativeArray | undefined {
     const [, experts, expert, part] = EXPERT_WEIGHT.exec(this.required.checkpointName) ?? [];
     const stored = this.found.get(`${experts}.${part === 'down' ? 'down' : 'gate_up'}_proj_scale_inv`);
-    if (stored === undefined || this.scheme.layout !== 'fp8') return undefined;
+    if (stored === undefined || stored.shape.length !== 3 || this.scheme.layout !== 'fp8') return undefined;
+    // A group does not hold rows of both gate and up.
+    const { groupRows } = this.scheme;
+    if (part !== 'down' && Number.isFinite(groupRows) && this.required.shape[0] % groupRows !== 0) return undefined;
     const { file, dtype, shape, offset } = stored;
     const numParts = part === 'down' ? 1 : 2;
     const numBytes = stored.numBytes / shape[0] / numParts;

@@ -52,7 +52,7 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
-  // Calls function(thread, begin, end) over [0, count) in pieces of at most `grain`. Each thread works on its own equal
+  // Calls function(thread, begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal
   // range from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does
   // not delay the team. Towards the end of a range the pieces shrink to `least`, so that all threads end together.
   // Calls with the same `thread` never run at the same time.

@@ -35,8 +35,15 @@ export function convertTools(
   schemaField: string,
 ): Omit<ConvertedTools, 'toolChoice'> {
   const served = read.filter(({ type }) => isServed(type));
+  const names = new Set<string>();
   return {
-    tools: served.map((tool) => toTool(tool, schemaField)),
+    tools: served.map((tool) => {
+      const converted = toTool(tool, schemaField);
+      const { name } = converted.function;
+      if (names.has(name)) throw invalidChoice('a name that no other tool has', name, `${tool.path}.name`);
+      names.add(name);
+      return converted;
+    }),
     paths: served.map(({ path }) => path),
     droppedTypes: [...new Set(read.map(({ type }) => type).filter((type) => !isServed(type)))],
   };

@@ -1,5 +1,5 @@
 import type { ChatEvent, FinishReason, Usage } from '../../../ts';
-import { isLightText } from '../../base/json/light';
+import { isLightReply } from '../../base/json/light';
 
 /** What the response of another server ends with. */
 export interface Outcome {
@@ -52,7 +52,7 @@ export function textIn(value: unknown): string {
 }
 
 export function parseEvent(data: string): Json {
-  if (!isLightText(data)) throw new UpstreamFormatError('an event of the stream is too complex');
+  if (!isLightReply(data)) throw new UpstreamFormatError('an event of the stream is too complex');
   try {
     return objectIn(JSON.parse(data), 'an event');
   } catch (error) {

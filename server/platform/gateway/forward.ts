@@ -4,7 +4,7 @@ import {
   type CidrList,
   errorStyleOf,
   header,
-  isLightText,
+  isLightReply,
   type Log,
   LOAD_HEADER,
   parseUsage,
@@ -480,7 +480,7 @@ function sendBodyAsEvent(stream: ReplyStream, status: number, body: Buffer, call
 
 function asJson(text: string): unknown {
   try {
-    return isLightText(text) ? (JSON.parse(text) ?? undefined) : undefined;
+    return isLightReply(text) ? (JSON.parse(text) ?? undefined) : undefined;
   } catch {
     return undefined;
   }

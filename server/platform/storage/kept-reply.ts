@@ -1,4 +1,12 @@
-import { ApiError, type HttpReply, isLight, LIGHT, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
+import {
+  ApiError,
+  type HttpReply,
+  isLight,
+  isLightReply,
+  LIGHT,
+  type ReplyHeaders,
+  type ReplyStream,
+} from 'capstan/internal';
 
 /** Longer responses pass unchanged and are not kept. */
 const MAX_RESPONSE_BYTES = 16 * 2 ** 20;
@@ -196,16 +204,17 @@ export function dataOf(event: string): Json | undefined {
   return objectOf(Buffer.from(textOf(event)));
 }
 
-/** Returns undefined for anything else, and for an object that would take long to parse. */
+/** Returns the object of a response. Undefined for anything else, and if it would take long to parse. */
 export function objectOf(bytes: Buffer): Json | undefined {
-  const value = isLight(bytes) ? parsed(bytes.toString()) : undefined;
+  const value = isLightReply(bytes) ? parsed(bytes.toString()) : undefined;
   return isObject(value) ? value : undefined;
 }
 
 /** Returns the object of a request's body, or undefined. Throws ApiError if it would take long to parse. */
 export function objectIn(body: Buffer): Json | undefined {
-  if (isLight(body)) return objectOf(body);
-  throw new ApiError('invalid_json', `The body is too complex to be stored: expected ${LIGHT}`);
+  if (!isLight(body)) throw new ApiError('invalid_json', `The body is too complex to be stored: expected ${LIGHT}`);
+  const value = parsed(body.toString());
+  return isObject(value) ? value : undefined;
 }
 
 /** Returns the data of an event. */

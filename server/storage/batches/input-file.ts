@@ -73,7 +73,8 @@ export class InputFile {
       const [offset, bytes] = [start + skipped, whole.subarray(skipped)];
       if (!isTooLong && isBlank(bytes) && line <= MAX_FILE_LINES) continue;
       if (offsets.length >= MAX_LINES || line > MAX_FILE_LINES) {
-        errors.push({ ...fault('too_many_lines', `expected at most ${MAX_LINES} requests, got more`), line: null });
+        const limit = offsets.length >= MAX_LINES ? `${MAX_LINES} requests` : `${MAX_FILE_LINES} lines`;
+        errors.push({ ...fault('too_many_lines', `expected at most ${limit}, got more`), line: null });
         break;
       }
       const checked = isTooLong ? TOO_LONG : checkLine(bytes, endpoint);

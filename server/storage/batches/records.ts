@@ -1,6 +1,6 @@
 import { covers, type Reach } from '../../base/reach';
 
-/** Whose an object is. */
+/** Who may have an object. */
 export interface Owned {
   /** Empty without access control. */
   readonly ownerId: string;
@@ -8,13 +8,13 @@ export interface Owned {
   readonly deployments?: readonly string[];
 }
 
-/** Returns whose a new object is. @param deploymentId The deployment at whose URL it is made. */
+/** Returns who may have a new object. @param deploymentId The deployment at whose URL it is made. */
 export function newOwned(ownerId: string, reach: Reach, deploymentId: string | undefined): Owned {
   const deployments = deploymentId === undefined ? reach : [deploymentId];
   return { ownerId, ...(deployments === null ? {} : { deployments }) };
 }
 
-/** Returns whose another object is that belongs to the same. */
+/** Returns who may have the results of an object. */
 export function ownedOf({ ownerId, deployments }: Owned): Owned {
   return { ownerId, ...(deployments === undefined ? {} : { deployments }) };
 }

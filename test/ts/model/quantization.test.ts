@@ -274,9 +274,13 @@ test.each([
   expect(() => readQuantization(new JsonReader(config, 'config.json'))).toThrow(
     expect.objectContaining({
       code: 'unsupported_model',
-      message: expect.stringMatching(/quant_method: expected one of .* got that of MLX\. Choose another quantization/),
+      message: expect.stringMatching(/quant_method: expected one of .* got MLX\. Choose another quantization/),
     }),
   );
+});
+
+test.each(['none', false, null])('a config whose field `quantization` is %j is not quantized', (quantization) => {
+  expect(readQuantization(new JsonReader({ quantization }, 'config.json'))).toBeUndefined();
 });
 
 const LAYER = 'model.layers.0.mlp.up_proj';

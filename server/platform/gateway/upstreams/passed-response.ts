@@ -1,4 +1,4 @@
-import { isLightText, type ReplicaUsage, sseData, SseSplitter } from 'capstan/internal';
+import { isLightReply, type ReplicaUsage, sseData, SseSplitter } from 'capstan/internal';
 import { countEvents, usageOf, type UsageReader, UsageTail } from '../usage-reader';
 import type { UpstreamRoute } from './routes';
 
@@ -139,7 +139,7 @@ export class PassedJson implements UsageReader {
 
 function objectOf(text: string | undefined): Json | undefined {
   if (text?.startsWith('{') !== true && text?.trimStart().startsWith('{') !== true) return undefined;
-  if (!isLightText(text)) return undefined;
+  if (!isLightReply(text)) return undefined;
   try {
     return asObject(JSON.parse(text));
   } catch {

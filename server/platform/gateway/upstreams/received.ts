@@ -4,7 +4,7 @@ import {
   type ConvertedResponse,
   errorMessageIn,
   errorStyleOf,
-  isLightText,
+  isLightReply,
   type ReplicaUsage,
 } from 'capstan/internal';
 import { rawHeader } from '../headers';
@@ -202,7 +202,7 @@ function parsed(bytes: Buffer): unknown {
 
 function parsedOrNone(text: string): unknown {
   try {
-    return isLightText(text) ? JSON.parse(text) : undefined;
+    return isLightReply(text) ? JSON.parse(text) : undefined;
   } catch {
     return undefined;
   }

@@ -141,6 +141,7 @@ test('pages of origins that were set reach stored objects, and those of others d
   expect(await statusOf({ origin: 'https://app.example' })).toBe(200);
   expect(await statusOf({ origin: 'https://app.example', host: 'capstan.example:8080' })).toBe(200);
   expect(await statusOf({ host: 'capstan.example:8080' })).toBe(200);
+  expect(await statusOf({ host: 'app.example:443' })).toBe(200);
   for (const refused of [PAGE, { origin: 'null' }, { origin: 'https://app.example:1' }, EVIL_HOST])
     expect(await statusOf(refused)).toBe(403);
   await other.close();

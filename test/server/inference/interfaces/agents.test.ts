@@ -274,6 +274,16 @@ test.each([
   expect(error.param).toBe(param);
 });
 
+test('two tools whose names coincide for the model are refused', async () => {
+  const tools = [
+    { type: 'function', name: 'docs__find' },
+    { type: 'namespace', name: 'docs', tools: [{ type: 'function', name: 'find' }] },
+  ];
+  const response = await post('/v1/responses', { model: 'tiny', input: 'Hi', tools }, {});
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ error: { code: 'invalid_value', param: 'tools[1].tools[0].name' } });
+});
+
 test('Claude Code finds deferred tools by its own tool search', async () => {
   const prompts: string[] = [];
   fake.answer = (prompt) => {
