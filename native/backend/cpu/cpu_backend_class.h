@@ -27,11 +27,11 @@
 
 namespace capstan {
 
-// Panels that a thread claims at once, at most: two passes of the widest tile.
+// Panels that a thread claims at once: two passes of the widest tile.
 constexpr int64_t kGemmPanels = 6;
-// The same, at least. Few rows take one panel after the other.
+// Towards the end. Few rows take one panel after the other.
 inline int64_t least_panels(int64_t num_rows) {
-  return num_rows <= 4 ? 1 : kGemmPanels / 2;
+  return num_rows <= 4 ? 1 : kGemmPanels;
 }
 // Rows of a large step: their activations have the layout that takes the most words.
 constexpr int64_t kManyRows = 64;
