@@ -64,9 +64,6 @@ const SCRATCH_SHARE = 0.5;
 /** Folders of ended replicas are removed after this time. The controller has read what it needs by then. */
 const RETENTION_MS = 3_600_000;
 
-/** A signal that never aborts. */
-const NEVER = new AbortController().signal;
-
 const LIMITED = 'Memory and CPU time are limited by control groups.';
 const WATCHED = 'Memory is monitored and CPU time is shared, because the service cannot create control groups here.';
 
@@ -167,7 +164,7 @@ export class ProcessDriver implements Driver {
     };
   }
 
-  ensure(spec: ReplicaSpec, signal: AbortSignal = NEVER): Promise<DriverHandle> {
+  ensure(spec: ReplicaSpec, signal = new AbortController().signal): Promise<DriverHandle> {
     const running = this.#replicas.get(spec.id);
     if (running !== undefined) return Promise.resolve(handleOf(running));
     const starting =
