@@ -164,7 +164,7 @@ export class ProcessDriver implements Driver {
     };
   }
 
-  ensure(spec: ReplicaSpec, signal = new AbortController().signal): Promise<DriverHandle> {
+  ensure(spec: ReplicaSpec, signal: AbortSignal = new AbortController().signal): Promise<DriverHandle> {
     const running = this.#replicas.get(spec.id);
     if (running !== undefined) return Promise.resolve(handleOf(running));
     const starting =
