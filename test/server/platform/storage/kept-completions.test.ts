@@ -63,7 +63,7 @@ test.each<[string, () => string]>([
   ['that is too long', () => event(chunk({ index: 0, delta: { content: 'x'.repeat(17 << 20) } }))],
   ['that is no JSON', () => 'data: {"choices": [\n\n'],
   ['that is no object', () => 'data: 5\n\n'],
-  ['of too many fields', () => event({ ...chunk(), list: Array.from({ length: 50_001 }, () => ({ a: 1 })) })],
+  ['of too many fields', () => event({ ...chunk(), list: Array.from({ length: 250_001 }, () => ({ a: 1 })) })],
 ])('a stream with an event %s is not stored', async (_name, lost) => {
   const { completions, warnings } = await storedOf(
     event(chunk({ index: 0, delta: { content: 'A' } })),
