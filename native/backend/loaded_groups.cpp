@@ -80,10 +80,11 @@ void add_ones(uint32_t* words, int64_t count, int bits) {
   }
 }
 
-// Returns the bits of 2^(byte - 127) as f32; Inf for 255, which is NaN.
+// Returns the bits of 2^(byte - 127) as f32. A block scale is half of that. No finite scale for 254 and 255.
 uint32_t e8m0_as_f32(uint32_t byte) {
-  constexpr uint32_t kSmallest = 0x00400000u;  // subnormal
-  return byte == 0 ? kSmallest : byte << 23;
+  QuantType type;
+  type.scale = ScaleKind::kE8m0;
+  return float_bits(block_scale(type, byte + 1, 0));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 import type { ModelFeatures } from './family';
 
 const FIRST_GATE =
-  /^(?:(?:model|language_model|text_model)\.)*layers\.\d+\.((?:.+\.)?experts)\.0\.gate_proj\.(?:weight|weight_packed|qweight)$/;
+  /^(?:(?:language_|text_)?model\.)*layers\.\d+\.((?:.+\.)?experts)\.0\.gate_proj\.(?:weight(?:_packed)?|qweight)$/;
 
 /**
  * Returns the features with the names of the checkpoint's experts. llm-compressor makes three linear layers of each

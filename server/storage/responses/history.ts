@@ -130,7 +130,8 @@ function notFound(id: string, param: string | null): ApiError {
 function notKept(param: string | null): ApiError {
   if (param === null) return new ApiError('response_not_found', 'This server keeps no responses');
   const message =
-    `${param}: this server keeps no responses of this client. Send the whole conversation in input, with "store": false. ` +
+    `${param}: this server keeps no responses of this client. ` +
+    'Send the whole conversation in input, with "store": false. ' +
     'A server without keys keeps none for web pages and public host names, unless --allowed-origins lists them.';
   return new ApiError('unsupported_value', message, { param });
 }

@@ -209,7 +209,7 @@ overBackends((make) => {
     await checkUnchanged();
   });
 
-  test('a key has what keys for the same deployments have made, and what was made at the URL of its deployment', async () => {
+  test('a key has what keys for the same deployments made, and what was made at the URL of one', async () => {
     const both = await access.createKey({
       owner: OWNERS.alice,
       name: 'both',
