@@ -54,7 +54,7 @@ export interface StorageOptions {
 /** Paths that only models serve, although they are of the form of a stored object. */
 const MODEL_PATHS: ReadonlySet<string> = new Set([`${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
 
-type Context = RequestContext & StoreContext & { deploymentId: string | undefined };
+type Context = RequestContext & StoreContext & Pick<OwnerRequest, 'deploymentId' | 'reach'>;
 
 /**
  * Keeps responses, chat completions, files and batches in the data directory of the service, by the owner of the key.
@@ -88,11 +88,7 @@ export class StorageService implements OwnerStorage {
     this.#routes = new RouteTable<Context>([
       ...STORED_RESPONSE_ROUTES,
       ...STORED_COMPLETION_ROUTES,
-      ...batchRoutes<Context>(({ deploymentId, reach = null }) => ({
-        service: batches,
-        reach,
-        deploymentId,
-      })),
+      ...batchRoutes<Context>(({ deploymentId, reach }) => ({ service: batches, reach, deploymentId })),
     ]);
   }
 
