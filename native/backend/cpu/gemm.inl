@@ -51,23 +51,25 @@ struct Bf16Weights {
   static constexpr int kStepWords = 16, kActWords = 2;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
-    Vec even[P], odd[P];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const bool is_odd = kOddFirst == (i == 0);
+      Vec weight[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p)
-      vec_load_bf16_pairs(w + p * panel_words, even[p], odd[p]);
+      for (int p = 0; p < P; ++p) {
+        Vec even, odd;
+        vec_load_bf16_pairs(w + p * panel_words, even, odd);
+        weight[p] = is_odd ? odd : even;
+      }
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec x = vec_set(bits_float(a[r + (kOddFirst ? R : 0)]));
+      for (int r = 0; r < R; ++r) {
+        const Vec x = vec_set(bits_float(a[r + (is_odd ? R : 0)]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p)
-        acc[p][r] = vec_fma(x, kOddFirst ? odd[p] : even[p], acc[p][r]);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec x = vec_set(bits_float(a[r + (kOddFirst ? 0 : R)]));
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p)
-        acc[p][r] = vec_fma(x, kOddFirst ? even[p] : odd[p], acc[p][r]);
+        for (int p = 0; p < P; ++p)
+          acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+      }
+      // With tiles of one panel there are registers for one half, so the compiler has to load the pairs again.
+      if constexpr (kTilePanels == 1) asm("" : "+r"(w));
     }
   }
 };

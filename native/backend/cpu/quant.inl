@@ -280,7 +280,11 @@ template <int kBits, bool kHasTable, int R, int P>
 [[gnu::always_inline]] inline void multiply_run(const QuantType& type, const uint32_t* a, const int32_t* sums,
                                                 const char* (&codes)[P], int num_words, int64_t ahead,
                                                 IntVec (&totals)[P][R]) {
+#ifdef CAPSTAN_DOT_TWO_WORDS
+  constexpr bool kHasTwoChains = false;  // an addition takes one cycle
+#else
   constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
+#endif
   constexpr bool kWide = kIsWide<kBits, kHasTable>;
   constexpr int64_t kPairBytes = quant_pair_bytes(kBits);
   constexpr int kUnrolledPairs = R * P <= 4 ? 2 : 1;
@@ -296,6 +300,18 @@ template <int kBits, bool kHasTable, int R, int P>
     }
   }
   const auto multiply_pair = [&](int pair) __attribute__((always_inline)) {
+    const uint32_t *words = a + 2 * pair * R, *next_words = words + R;
+#ifdef CAPSTAN_DOT_TWO_WORDS
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const char* at = codes[p] + pair * kPairBytes;
+      const IntVec first = load_numbers<kBits, kHasTable, 0>(at, type);
+      const IntVec second = load_numbers<kBits, kHasTable, 1>(at, type);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+        acc[p][r] = ivec_dot_two_words<kWide>(acc[p][r], first, second, words[r], next_words[r]);
+    }
+#else
     IntVec weight[P];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p)
@@ -304,7 +320,7 @@ template <int kBits, bool kHasTable, int R, int P>
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p)
-        acc[p][r] = ivec_dot<kWide>(acc[p][r], weight[p], a[2 * pair * R + r]);
+        acc[p][r] = ivec_dot<kWide>(acc[p][r], weight[p], words[r]);
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p)
       weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p] + pair * kPairBytes, type);
@@ -313,8 +329,9 @@ template <int kBits, bool kHasTable, int R, int P>
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
         IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
-        sum = ivec_dot<kWide>(sum, weight[p], a[(2 * pair + 1) * R + r]);
+        sum = ivec_dot<kWide>(sum, weight[p], next_words[r]);
       }
+#endif
   };
   const auto multiply_pairs = [&]<int kPairs>() __attribute__((always_inline)) {
 #pragma GCC unroll 4

@@ -202,25 +202,45 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
 }
+#ifdef __AVXVNNI__
 // What ivec_dot subtracts from the codes.
 template <bool kIsWide>
 constexpr int kDotShift = 0;
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
-inline __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
-#ifdef __AVXVNNI__
-  return _mm256_dpbusd_avx_epi32(acc, codes, x);
-#else
-  const __m256i even =
-      _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(codes, 8), _mm256_srai_epi16(x, 8));
-  return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
-#endif
-}
 template <bool kIsWide>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   const __m256i x = _mm256_set1_epi32(static_cast<int>(word));
-  return {dot_half(acc.lo, codes.lo, x), dot_half(acc.hi, codes.hi, x)};
+  return {_mm256_dpbusd_avx_epi32(acc.lo, codes.lo, x), _mm256_dpbusd_avx_epi32(acc.hi, codes.hi, x)};
 }
+#else
+#define CAPSTAN_DOT_TWO_WORDS 1
+// What ivec_dot_two_words subtracts from the codes: wide ones become signed.
+template <bool kIsWide>
+constexpr int kDotShift = kIsWide ? 128 : 0;
+// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 · 128 · 127) once
+// the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 · 63 · 127).
+inline __m256i add_int16_pairs(__m256i acc, __m256i sums) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+}
+inline __m256i dot_signed(__m256i acc, __m256i codes, __m256i x) {
+  return add_int16_pairs(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)));
+}
+template <bool kIsWide>
+inline __m256i dot_two_words_half(__m256i acc, __m256i first, __m256i second, __m256i x, __m256i y) {
+  if constexpr (kIsWide) {
+    const __m256i high_bits = _mm256_set1_epi8(-128);
+    return dot_signed(dot_signed(acc, _mm256_xor_si256(first, high_bits), x), _mm256_xor_si256(second, high_bits), y);
+  }
+  return add_int16_pairs(acc, _mm256_add_epi16(_mm256_maddubs_epi16(first, x), _mm256_maddubs_epi16(second, y)));
+}
+// acc + the products of the eight codes in each lane, shifted, with those of two words, from -127 to 127. Exact.
+template <bool kIsWide>
+inline IntVec ivec_dot_two_words(IntVec acc, IntVec first, IntVec second, uint32_t word, uint32_t next_word) {
+  const __m256i x = _mm256_set1_epi32(static_cast<int>(word)), y = _mm256_set1_epi32(static_cast<int>(next_word));
+  return {dot_two_words_half<kIsWide>(acc.lo, first.lo, second.lo, x, y),
+          dot_two_words_half<kIsWide>(acc.hi, first.hi, second.hi, x, y)};
+}
+#endif
 // Stores whole numbers from -128 to 127 as bytes.
 inline void vec_store_int8(int8_t* p, Vec a) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));

@@ -208,22 +208,42 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {_mm512_cvtepi32_ps(ivec_bits(a))};
 }
+#ifdef __AVX512VNNI__
 // What ivec_dot subtracts from the codes.
 template <bool kIsWide>
 constexpr int kDotShift = 0;
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
 template <bool kIsWide>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
-  const __m512i x = _mm512_set1_epi32(static_cast<int>(word)), w = ivec_bits(codes);
-#ifdef __AVX512VNNI__
-  return ivec_of(_mm512_dpbusd_epi32(ivec_bits(acc), w, x));
-#else
-  const __m512i even =
-      _mm512_madd_epi16(_mm512_and_si512(w, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8));
-  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w, 8), _mm512_srai_epi16(x, 8));
-  return ivec_of(_mm512_add_epi32(ivec_bits(acc), _mm512_add_epi32(even, odd)));
-#endif
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(word));
+  return ivec_of(_mm512_dpbusd_epi32(ivec_bits(acc), ivec_bits(codes), x));
 }
+#else
+#define CAPSTAN_DOT_TWO_WORDS 1
+// What ivec_dot_two_words subtracts from the codes: wide ones become signed.
+template <bool kIsWide>
+constexpr int kDotShift = kIsWide ? 128 : 0;
+// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 · 128 · 127) once
+// the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 · 63 · 127).
+inline __m512i add_int16_pairs(__m512i acc, __m512i sums) {
+  return _mm512_add_epi32(acc, _mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+}
+inline __m512i dot_signed(__m512i acc, __m512i codes, __m512i x) {
+  const __m512i with_sign = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(codes), _mm512_setzero_si512(), x);
+  return add_int16_pairs(acc, _mm512_maddubs_epi16(_mm512_abs_epi8(codes), with_sign));
+}
+// acc + the products of the eight codes in each lane, shifted, with those of two words, from -127 to 127. Exact.
+template <bool kIsWide>
+inline IntVec ivec_dot_two_words(IntVec acc, IntVec first, IntVec second, uint32_t word, uint32_t next_word) {
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(word)), y = _mm512_set1_epi32(static_cast<int>(next_word));
+  const __m512i v = ivec_bits(first), w = ivec_bits(second), sum = ivec_bits(acc);
+  if constexpr (kIsWide) {
+    const __m512i high_bits = _mm512_set1_epi8(-128);
+    return ivec_of(dot_signed(dot_signed(sum, _mm512_xor_si512(v, high_bits), x), _mm512_xor_si512(w, high_bits), y));
+  }
+  return ivec_of(add_int16_pairs(sum, _mm512_add_epi16(_mm512_maddubs_epi16(v, x), _mm512_maddubs_epi16(w, y))));
+}
+#endif
 // Stores whole numbers from -128 to 127 as bytes.
 inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
