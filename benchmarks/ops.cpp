@@ -77,7 +77,7 @@ void print_limits(const Options& options) {
   std::vector<double> bandwidths, bf16_peaks, int8_peaks;
   for (int repeat = 0; repeat < options.ops.repeats; ++repeat) {
     bandwidths.push_back(meter.read_gb_per_s());
-    bf16_peaks.push_back(std::max(meter.bf16_gflop_per_s(), meter.amx_bf16_gflop_per_s()));
+    bf16_peaks.push_back(std::max({meter.bf16_gflop_per_s(), meter.amx_bf16_gflop_per_s(), meter.f32_gflop_per_s()}));
     int8_peaks.push_back(std::max(meter.int8_gop_per_s(), meter.amx_int8_gop_per_s()));
   }
   std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f,\"int8_gop_per_s\":%.1f}\n",

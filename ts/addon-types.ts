@@ -832,13 +832,14 @@ export interface NativeLimits {
   threads: number;
   /** Memory reads, with several patterns. */
   reads: { pattern: string; gbPerS: number }[];
-  /** 0 on a machine without the instruction (AVX512-BF16). */
+  /** Products of 8 bits. 0 on a machine without AVX2. */
   int8GopPerS: number;
+  /** 0 on a machine without the instruction (AVX512-BF16). */
   bf16GflopPerS: number;
   /** 0 on a machine without AMX, or without the permission to use it. */
   amxBf16GflopPerS: number;
   amxInt8GopPerS: number;
-  /** 0 on a machine without AVX-512. */
+  /** 0 on a machine without AVX2. */
   f32GflopPerS: number;
 }
 

@@ -168,7 +168,8 @@ class Model:
 
 def best_bounds(peers, speeds, bounds, model):
     """The fastest rates that the run has shown, by a test of the machine or by an engine: what is faster than a test proves that the machine can be. So no engine exceeds its limit."""
-    best = {name: max(b[name] for b in bounds) for name, value in bounds[0].items() if not isinstance(value, str)}
+    rates = [name for name, value in bounds[0].items() if not isinstance(value, str)]
+    best = {name: max(1e-9, *(b[name] for b in bounds)) for name in rates}  # 0: no test for this machine
     for title, task in TASKS:
         fastest = max(statistics.median(speeds[name, title]) for name in peers)
         excess = max(1, fastest / model.limit(task, best))

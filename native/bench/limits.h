@@ -26,8 +26,8 @@ class LimitMeter {
   double bf16_gflop_per_s();      // vdpbf16ps; 0 without the instruction
   double amx_bf16_gflop_per_s();  // tdpbf16ps; 0 without AMX or the permission to use it
   double amx_int8_gop_per_s();    // tdpbsud; 0 as above
-  double int8_gop_per_s();        // vpdpbusd; 0 without the instruction
-  double f32_gflop_per_s();       // fused multiply-add; 0 without AVX-512
+  double int8_gop_per_s();        // vpdpbusd, or vpmaddubsw and vpaddw; 0 without AVX2
+  double f32_gflop_per_s();       // fused multiply-add; 0 without AVX2
 
  private:
   struct Memory;

@@ -257,6 +257,8 @@ class Limits {
     const auto raise = [](double& rate, double giga) { rate = std::max(rate, giga * 1e9); };
     raise(rates_.bytes, meter.read_gb_per_s());
     raise(of(MathKind::kF32), meter.f32_gflop_per_s());
+    // Products of bf16 are those of f32 where that is faster, or where there is no other instruction.
+    raise(of(MathKind::kBf16), of(MathKind::kF32) / 1e9);
     raise(of(MathKind::kBf16), has_tiles ? meter.amx_bf16_gflop_per_s() : meter.bf16_gflop_per_s());
     raise(of(MathKind::kInt8), has_tiles ? meter.amx_int8_gop_per_s() : meter.int8_gop_per_s());
   }

@@ -17,11 +17,11 @@ export function limitsBench(options: LimitsBenchOptions): number {
   const { machine, threads } = limits;
   const rows: [string, string, number][] = [
     ...limits.reads.map(({ pattern, gbPerS }): [string, string, number] => [`read: ${pattern}`, 'GB/s', gbPerS]),
-    ['8-bit dot products (AVX512-VNNI)', 'GOP/s', limits.int8GopPerS],
+    ['8-bit products', 'GOP/s', limits.int8GopPerS],
     ['bf16 dot products (AVX512-BF16)', 'GFLOP/s', limits.bf16GflopPerS],
     ['bf16 tile products (AMX)', 'GFLOP/s', limits.amxBf16GflopPerS],
     ['8-bit tile products (AMX)', 'GOP/s', limits.amxInt8GopPerS],
-    ['f32 multiply-add (AVX-512)', 'GFLOP/s', limits.f32GflopPerS],
+    ['f32 multiply-add', 'GFLOP/s', limits.f32GflopPerS],
   ];
   const table = {
     title: 'Fastest of all repeats',

@@ -53,7 +53,10 @@ export function ratesOf(measured: readonly MachineLimits[], isa: string): Rates 
     readGbPerS: best(({ reads }) => Math.max(...reads.map(({ gbPerS }) => gbPerS))),
     gopPerS: {
       f32: best(({ f32GflopPerS }) => f32GflopPerS),
-      bf16: best((limits) => (isa === 'amx' ? limits.amxBf16GflopPerS : limits.bf16GflopPerS)),
+      // Products of bf16 are those of f32 where that is faster, or where there is no other instruction.
+      bf16: best((limits) =>
+        Math.max(limits.f32GflopPerS, isa === 'amx' ? limits.amxBf16GflopPerS : limits.bf16GflopPerS),
+      ),
       int8: best((limits) => (isa === 'amx' ? limits.amxInt8GopPerS : limits.int8GopPerS)),
     },
   };
