@@ -38,6 +38,8 @@ export interface ResponseSize {
   readonly numEvents: number;
   /** As the response reported it. undefined: it did not. */
   readonly promptTokens?: number | undefined;
+  /** The client left before the end. The server may generate the rest. */
+  readonly isAbandoned: boolean;
 }
 
 /** One request's reservation. The first of the last four methods ends it. */
@@ -70,7 +72,7 @@ export interface BillOutcome {
   /** Status of the replica's response. undefined: it did not respond. */
   readonly status: number | undefined;
   readonly hasClientLeft: boolean;
-  readonly response: ResponseSize;
+  readonly response: Pick<ResponseSize, 'numBytes' | 'numEvents'>;
 }
 
 /** Ends a bill. Returns the usage, which the replica may have to be asked for. */
@@ -89,7 +91,8 @@ export async function endBill({
   }
   const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
   if (hasFailed || choice === undefined || !bill.isSent) bill.refund();
-  else if (!choice.replica.isBuiltin) bill.estimate({ ...response, promptTokens: usage?.promptTokens });
+  else if (!choice.replica.isBuiltin)
+    bill.estimate({ ...response, promptTokens: usage?.promptTokens, isAbandoned: hasClientLeft });
   else {
     const found = await askUsage(choice, bill.id).catch(() => undefined);
     if (found === undefined) bill.settleAll();

@@ -121,13 +121,12 @@ export class RequestBill implements Bill {
     this.#end(costOf(this.#cost.price, usage), usage, false);
   }
 
-  estimate({ numBytes, numEvents, promptTokens = this.#cost.promptTokens }: ResponseSize): void {
-    const numTokens =
-      numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
+  estimate(response: ResponseSize): void {
+    const { promptTokens = this.#cost.promptTokens } = response;
     const usage = {
       promptTokens,
       cachedTokens: 0,
-      completionTokens: this.#hasOutput ? Math.ceil(numTokens) : 0,
+      completionTokens: this.#hasOutput ? Math.ceil(this.#estimatedTokens(response)) : 0,
     };
     const cost = costOf(this.#cost.price, usage);
     this.#end(this.#reserved === undefined ? cost : smaller(cost, this.#reserved), usage, true);
@@ -141,6 +140,13 @@ export class RequestBill implements Bill {
   refund(): void {
     if (this.#isOpen) this.#onRefund();
     this.#isOpen = false;
+  }
+
+  #estimatedTokens({ numBytes, numEvents, isAbandoned }: ResponseSize): number {
+    // Many servers finish a response that is no stream, although its client has left.
+    if (isAbandoned && this.#reserved !== undefined && this.#output?.isStream === false)
+      return this.#cost.numOutputs * this.#cost.payableTokens(this.#reserved);
+    return numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
   }
 
   #end(cost: bigint, usage: ReplicaUsage, isEstimate: boolean): void {
