@@ -216,7 +216,7 @@ export class Gateway {
       this.#sendError(error, state, recorded);
     } finally {
       state.body?.close();
-      const tokens = state.call?.usage;
+      const tokens = state.call?.usageEstimate ?? state.call?.usage;
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
       state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
