@@ -5,7 +5,7 @@ import type { CidrList } from './cidr';
 import { type Fingerprint, Fingerprinter, fingerprintText } from './fingerprint';
 import { Grant, type GrantIssuer } from './grants';
 import { parseKey } from '../../base/key-format';
-import { mayCall } from '../../base/reach';
+import { covers, mayCall } from '../../base/reach';
 import { counted } from '../../base/words';
 import type { KeyUses } from './uses';
 import type { KeyBudget } from '../keys/values';
@@ -173,13 +173,14 @@ export class KeyCheck implements GrantIssuer {
     return this.#watched?.size ?? 0;
   }
 
-  denialOf({ publicId, keyId, ownerId, fingerprint, targetId, address }: Grant): Denied | undefined {
+  denialOf({ publicId, keyId, ownerId, fingerprint, targetId, address, reach }: Grant): Denied | undefined {
     const { table, now } = this.#parts;
     const entry = table.get(publicId);
     const nowMs = now();
     if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || !hasSecret(table, entry, fingerprint, nowMs))
       return INVALID_KEY;
-    return refusal(entry, { id: targetId, ownerId }, address);
+    if (targetId !== undefined) return refusal(entry, { id: targetId, ownerId }, address);
+    return covers(entry.deployments, reach) ? networkRefusal(entry, address) : NOT_PERMITTED;
   }
 
   finish({ keyId, address, release }: Grant, tokens: number): void {
@@ -249,6 +250,7 @@ export class KeyCheck implements GrantIssuer {
       ownerId,
       reach: entry.deployments,
       admit: (target) => admit(target),
+      watch: () => new Grant(this, this.#watched, entry, { ...presented, targetId: undefined }),
       reserve: () => {
         const denial = this.#budgetDenial(entry, now());
         if (denial !== undefined) return denial;
@@ -331,7 +333,10 @@ function refusal(
   target: CheckTarget,
   address: string,
 ): Denied | undefined {
-  if (!isBound({ ownerId, deployments }, target)) return NOT_PERMITTED;
+  return isBound({ ownerId, deployments }, target) ? networkRefusal({ networks }, address) : NOT_PERMITTED;
+}
+
+function networkRefusal({ networks }: Pick<KeyEntry, 'networks'>, address: string): Denied | undefined {
   return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
 }
 
@@ -353,6 +358,7 @@ function fixedIdentity(key: FixedKey): Identity {
     ownerId: key.fixedOwnerId,
     reach: null,
     admit: (target) => admitFixed(key, target),
+    watch: () => ({ done: nothing }),
     reserve: () => ({ ok: true, admit: (target) => admitFixed(key, target), release: nothing }),
   };
 }

@@ -30,7 +30,8 @@ export class Grant implements Granted {
   readonly publicId: string;
   /** Undefined: the key was found by its id. */
   readonly fingerprint: Fingerprint | undefined;
-  readonly targetId: string;
+  /** Undefined: no deployment gets the request. */
+  readonly targetId: string | undefined;
   readonly address: string;
   readonly reach: Reach;
   /** Releases the concurrency slot and counts the tokens. */
@@ -44,7 +45,7 @@ export class Grant implements Granted {
     issuer: GrantIssuer,
     watched: Set<Grant> | undefined,
     key: { keyId: string; ownerId: string; publicId: string; deployments: Reach },
-    presented: { fingerprint: Fingerprint | undefined; targetId: string; address: string },
+    presented: { fingerprint: Fingerprint | undefined; targetId: string | undefined; address: string },
     release?: (tokens: number) => void,
   ) {
     this.#issuer = issuer;

@@ -19,6 +19,14 @@ export interface Granted {
   done(tokens?: number): void;
 }
 
+/** A request that no deployment gets, while it runs. */
+export interface Watch {
+  /** As that of a grant. */
+  readonly signal?: AbortSignal | undefined;
+  /** Call it when the request ends. */
+  done(): void;
+}
+
 /** A verified key. The caller finds the deployment that the request wants, then calls `admit`. */
 export interface Identity {
   ok: true;
@@ -31,6 +39,8 @@ export interface Identity {
   admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
   /** Checks budget and limits before the deployment is known. The limits count the request from now on. */
   reserve(): Reservation | Denied;
+  /** Watches whether the key keeps its access. Counts no request. */
+  watch(): Watch;
 }
 
 /** The place of a request within the limits of its key. */

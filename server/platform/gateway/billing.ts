@@ -38,6 +38,8 @@ export interface ResponseSize {
   readonly numEvents: number;
   /** As the response reported it. undefined: it did not. */
   readonly promptTokens?: number | undefined;
+  /** The client left before the end. The server may generate the rest. */
+  readonly isAbandoned: boolean;
 }
 
 /** One request's reservation. The first of the last four methods ends it. */
@@ -49,8 +51,8 @@ export interface Bill {
   /** Limits the request to what is reserved. Call it when the request is sent. */
   limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest;
   settle(usage: ReplicaUsage): void;
-  /** For a response that reports no usage. */
-  estimate(response: ResponseSize): void;
+  /** For a response that reports no usage. Returns what it counts. */
+  estimate(response: ResponseSize): ReplicaUsage;
   /** The whole reservation is spent. */
   settleAll(): void;
   /** The request costs nothing. */
@@ -70,10 +72,18 @@ export interface BillOutcome {
   /** Status of the replica's response. undefined: it did not respond. */
   readonly status: number | undefined;
   readonly hasClientLeft: boolean;
-  readonly response: ResponseSize;
+  readonly response: Pick<ResponseSize, 'numBytes' | 'numEvents'>;
 }
 
-/** Ends a bill. Returns the usage, which the replica may have to be asked for. */
+/** What a request has used. */
+export interface EndedBill {
+  /** As the replica reports it. It may have to be asked. */
+  readonly usage: ReplicaUsage | undefined;
+  /** Of a request whose client left before the replica reported it. */
+  readonly estimate?: ReplicaUsage | undefined;
+}
+
+/** Ends a bill. */
 export async function endBill({
   bill,
   usage,
@@ -82,21 +92,24 @@ export async function endBill({
   status,
   hasClientLeft,
   response,
-}: BillOutcome): Promise<ReplicaUsage | undefined> {
+}: BillOutcome): Promise<EndedBill> {
   if (usage !== undefined && !isPartial) {
     bill.settle(usage);
-    return usage;
+    return { usage };
   }
   const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
-  if (hasFailed || choice === undefined || !bill.isSent) bill.refund();
-  else if (!choice.replica.isBuiltin) bill.estimate({ ...response, promptTokens: usage?.promptTokens });
-  else {
-    const found = await askUsage(choice, bill.id).catch(() => undefined);
-    if (found === undefined) bill.settleAll();
-    else bill.settle(found);
-    return found;
+  if (hasFailed || choice === undefined || !bill.isSent) {
+    bill.refund();
+    return { usage };
   }
-  return usage;
+  if (!choice.replica.isBuiltin) {
+    const estimate = bill.estimate({ ...response, promptTokens: usage?.promptTokens, isAbandoned: hasClientLeft });
+    return { usage, estimate: hasClientLeft ? estimate : undefined };
+  }
+  const found = await askUsage(choice, bill.id).catch(() => undefined);
+  if (found === undefined) bill.settleAll();
+  else bill.settle(found);
+  return { usage: found };
 }
 
 /** Asks a replica of the built-in runtime for the usage of a request. It responds when the request has ended. */

@@ -11,6 +11,7 @@ import type { Choice } from './balancer';
 import { type Bill, type BilledCall, endBill } from './billing';
 import type { RequestedModel } from './model-api';
 import type { PassedOver } from './fallbacks';
+import { TokenMeter } from './token-meter';
 import type { Target } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 
@@ -43,6 +44,8 @@ export interface Call {
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
+  /** Of a call whose client left before the replica reported the usage. Counts for the limits of the key alone. */
+  usageEstimate?: ReplicaUsage | undefined;
   /** `usage` is right for the prompt alone. */
   hasPartialUsage?: boolean;
   /** Events of a stream. */
@@ -76,7 +79,9 @@ export async function endCall(call: Call, status: number | undefined): Promise<v
   if (bill === undefined) return;
   call.bill = undefined;
   const hasClientLeft = call.signal.aborted;
-  call.usage = await endBill({
+  // A complete response without usage has none.
+  if (bill instanceof TokenMeter && !hasClientLeft) return;
+  const { usage: reported, estimate } = await endBill({
     bill,
     usage,
     isPartial: call.hasPartialUsage === true,
@@ -85,4 +90,6 @@ export async function endCall(call: Call, status: number | undefined): Promise<v
     hasClientLeft,
     response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
   });
+  call.usage = reported;
+  call.usageEstimate = estimate;
 }

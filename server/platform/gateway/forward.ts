@@ -33,6 +33,7 @@ import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
 import { mustStream, wholeBody } from './model-body';
+import { TokenMeter } from './token-meter';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
 import { WholeBodies } from './whole-bodies';
@@ -236,6 +237,7 @@ export class Forwarder {
             Buffer.isBuffer(body) ? body : undefined,
             choice.replica.isBuiltin,
           );
+        call.bill ??= meterOf(call, body);
         const upstream = this.#upstreamCall(choice, call, signal);
         const local = upstream?.local(target.name);
         if (local !== undefined) return { choice, response: local };
@@ -409,6 +411,12 @@ async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body
   if (mustStream(request)) return request.bodyPieces();
   const length = header(request, 'content-length');
   return length === undefined || length === '0' ? undefined : request.readBody();
+}
+
+/** Returns undefined for a request that no key limits, and for one whose path has no tokens. */
+function meterOf({ grant, request, address }: Call, body: UpstreamRequest['body']): TokenMeter | undefined {
+  if (grant === undefined || !isRepeatable({ method: request.method, path: address.path })) return undefined;
+  return new TokenMeter(Buffer.isBuffer(body) ? body.length : Number(header(request, 'content-length') ?? 0));
 }
 
 type Tried = Pick<UpstreamRequest, 'method' | 'body'>;

@@ -31,6 +31,7 @@ import { chooseVariant, type ServedVariant } from './canary-share';
 import type { Call } from './call';
 import { ReportedError, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
+import { eitherOf } from './either-of';
 import { ModelApi, type RequestedModel } from './model-api';
 import type { ModelBody } from './model-body';
 import { keepCall } from './kept-call';
@@ -215,7 +216,7 @@ export class Gateway {
       this.#sendError(error, state, recorded);
     } finally {
       state.body?.close();
-      const tokens = state.call?.usage;
+      const tokens = state.call?.usageEstimate ?? state.call?.usage;
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
       state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
@@ -281,7 +282,7 @@ export class Gateway {
       const { deploymentId } = target;
       return storage.handle(
         { requestId, keyId, ownerId, deploymentId, reach },
-        { ...request, path: address.path },
+        { ...request, path: address.path, signal: eitherOf(request.signal, grant.signal) },
         new RecordedReply(recorded, this.#cors.headers(request)),
       );
     }
@@ -294,8 +295,7 @@ export class Gateway {
     { address, target, model }: { address: DeploymentAddress; target: Target; model?: RequestedModel },
   ): Promise<void> {
     const { request } = state;
-    const revoked = state.grant?.signal;
-    const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
+    const signal = eitherOf(request.signal, state.grant?.signal);
     const { target: chosen, served } = chooseVariant(
       target,
       request,

@@ -14,6 +14,7 @@ import {
   withBearerKey,
 } from 'capstan/internal';
 import { type DeploymentAddress, isInference, isModelRoute } from './address';
+import { eitherOf } from './either-of';
 import { ModelBodies, type ModelBody } from './model-body';
 import type { OwnerStorage } from './owner-storage';
 import { namesOf, type NamedModel, type Target, type Targets } from './targets';
@@ -86,12 +87,17 @@ export class ModelApi {
     }
     if (this.#storage?.serves(request.method, request.path) === true) {
       if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
-      const { keyId, ownerId } = identity;
-      return void (await this.#storage.handle(
-        { requestId, keyId, ownerId, deploymentId: undefined, reach: identity.reach },
-        request,
-        new RecordedReply(reply, headers),
-      ));
+      const { keyId, ownerId, reach } = identity;
+      const watch = identity.watch();
+      try {
+        return void (await this.#storage.handle(
+          { requestId, keyId, ownerId, deploymentId: undefined, reach },
+          { ...request, signal: eitherOf(request.signal, watch.signal) },
+          new RecordedReply(reply, headers),
+        ));
+      } finally {
+        watch.done();
+      }
     }
     if (!isInference(path)) throw unknownPath(path);
     if (request.method !== 'POST') throw isModelRoute(path) ? wrongMethod('POST, OPTIONS') : unknownPath(path);

@@ -35,7 +35,14 @@ const COUNT_NAMES = ['n', 'best_of'];
 const MAX_CHOICES = 1_000_000;
 /** No number of tokens or choices is longer. */
 const MAX_NUMBER_BYTES = 32;
-const ALL_NAMES: ReadonlySet<string> = new Set([...LIMIT_NAMES, ...COUNT_NAMES, 'prompt', 'model']);
+const ALL_NAMES: ReadonlySet<string> = new Set([
+  ...LIMIT_NAMES,
+  ...COUNT_NAMES,
+  'prompt',
+  'model',
+  'stream',
+  'background',
+]);
 
 export type PathKind = 'billed' | 'free' | 'unknown';
 
@@ -59,11 +66,16 @@ export class OutputLimit {
   readonly numOutputs: number;
   /** Tokens of each output. undefined: the body has no limit. */
   readonly maxTokens: number | undefined;
+  /** Whether every server takes the body for a request for a stream. */
+  readonly isStream: boolean;
   readonly #numBytes: number;
   readonly #found: Pick<FieldScanner, 'fields' | 'contentStart' | 'isEmpty'>;
   readonly #output: OutputFields | undefined;
 
-  /** Throws ApiError for a body that is no JSON object, names two models, or has a limit that is no number. */
+  /**
+   * Throws ApiError for a body that is no JSON object, names two models, has a limit that is no number, or asks for a
+   * response in the background.
+   */
   static async read(path: string, body: Buffer): Promise<OutputLimit> {
     const models = new OneModel();
     const found = await findFields(body, {
@@ -81,11 +93,14 @@ export class OutputLimit {
     this.#found = found;
     this.#output = BILLED_PATHS.get(path);
     this.model = modelOf(this.#fieldsOf(['model']).at(0));
+    const streams = this.#fieldsOf(['stream']);
+    this.isStream = streams.length > 0 && streams.every(({ text }) => text?.toString() === 'true');
     if (this.#output === undefined) {
       this.numOutputs = 0;
       this.maxTokens = 0;
       return;
     }
+    if (path === '/v1/responses') this.#fieldsOf(['background']).forEach(demandForeground);
     const counts = this.#numbersOf(COUNT_NAMES);
     const numChoices = highest(counts, 1);
     if (numChoices > MAX_CHOICES)
@@ -147,6 +162,12 @@ function noTokens(name: string): ApiError {
   return new ApiError('invalid_value', `${name}: with a budget, expected at least 1: some servers read 0 as no limit`, {
     param: name,
   });
+}
+
+/** The first response to such a request has no usage, and later ones are free. */
+function demandForeground({ name, text }: JsonField): void {
+  if (!['false', 'null'].includes(text?.toString() ?? ''))
+    throw new ApiError('unsupported_value', `${name}: with a budget, expected false`, { param: name });
 }
 
 /** A list of token ids is one prompt. */

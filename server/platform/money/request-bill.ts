@@ -2,18 +2,14 @@ import { randomBytes } from 'node:crypto';
 import { ALLOWANCE_HEADER, formatAllowance, type ReplicaUsage } from 'capstan/internal';
 import type { Bill, ResponseSize } from '../gateway/billing';
 import type { UpstreamRequest } from '../gateway/request-head';
+import { unlimited } from '../gateway/token-meter';
+import { outputTokensIn, promptTokensIn } from '../gateway/usage-estimate';
 import { costOf, highestInput, smaller, toNanos, toPicos } from './amounts';
 import type { OutputLimit } from './output-limit';
 import type { ModelPrice } from './money-rows';
 
 /** A prompt of the built-in runtime has at most about a token per byte, and those of its template. */
 const TEMPLATE_TOKENS = 1_024;
-/** Texts of other runtimes have about this many bytes per token. The body is longer than its texts. */
-const BYTES_PER_PROMPT_TOKEN = 3;
-const BYTES_PER_OUTPUT_TOKEN = 4;
-/** An event has about one token, and some servers send several together. */
-const EVENT_BYTES_PER_TOKEN = 64;
-const NO_LIMIT = 10n ** 30n;
 
 /** Receives the cost of a request. */
 export type OnCost = (cost: bigint, usage: ReplicaUsage, isEstimate: boolean) => void;
@@ -29,7 +25,7 @@ export class RequestCost {
     this.price = price;
     this.#output = output;
     this.#isBuiltin = isBuiltin;
-    this.promptTokens = isBuiltin ? numBytes + TEMPLATE_TOKENS : Math.ceil(numBytes / BYTES_PER_PROMPT_TOKEN);
+    this.promptTokens = isBuiltin ? numBytes + TEMPLATE_TOKENS : promptTokensIn(numBytes);
   }
 
   /** Tokens of each output that the request may generate. No limit of a request exceeds that of the price. */
@@ -121,16 +117,16 @@ export class RequestBill implements Bill {
     this.#end(costOf(this.#cost.price, usage), usage, false);
   }
 
-  estimate({ numBytes, numEvents, promptTokens = this.#cost.promptTokens }: ResponseSize): void {
-    const numTokens =
-      numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
+  estimate(response: ResponseSize): ReplicaUsage {
+    const { promptTokens = this.#cost.promptTokens } = response;
     const usage = {
       promptTokens,
       cachedTokens: 0,
-      completionTokens: this.#hasOutput ? Math.ceil(numTokens) : 0,
+      completionTokens: this.#hasOutput ? this.#estimatedTokens(response) : 0,
     };
     const cost = costOf(this.#cost.price, usage);
     this.#end(this.#reserved === undefined ? cost : smaller(cost, this.#reserved), usage, true);
+    return usage;
   }
 
   settleAll(): void {
@@ -143,14 +139,20 @@ export class RequestBill implements Bill {
     this.#isOpen = false;
   }
 
+  #estimatedTokens(response: ResponseSize): number {
+    // Many servers finish a response that is no stream, although its client has left.
+    if (response.isAbandoned && this.#reserved !== undefined && this.#output?.isStream === false)
+      return this.#cost.numOutputs * this.#cost.payableTokens(this.#reserved);
+    return outputTokensIn(response);
+  }
+
   #end(cost: bigint, usage: ReplicaUsage, isEstimate: boolean): void {
     if (this.#isOpen) this.#onCost(cost, usage, isEstimate);
     this.#isOpen = false;
   }
 
   #allowance(): string {
-    if (this.#reserved === undefined)
-      return formatAllowance({ id: this.id, total: NO_LIMIT, prompt: 0n, completion: 0n });
+    if (this.#reserved === undefined) return unlimited(this.id);
     const { price } = this.#cost;
     return formatAllowance({
       id: this.id,

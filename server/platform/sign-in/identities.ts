@@ -51,7 +51,7 @@ const RETRY_MS = 60_000;
 const MAX_DUE = 50;
 /** Longer tokens are not stored. The logout at the provider then asks the user. */
 const MAX_ID_TOKEN_LENGTH = 16_384;
-const MAX_GROUPS = 1_000;
+const MAX_STORED_GROUPS = 1_000;
 
 /**
  * Signs in a user of a provider. The first sign-in creates an account without a password, or links an existing account
@@ -265,10 +265,9 @@ async function confirm(
       ? (known?.refresh_token ?? null)
       : box.seal(refreshToken, refreshPurpose({ issuer, subject }));
   const dueAt = nowMs + provider.recheck_s * 1000;
-  const groups = claims.groups.slice(0, MAX_GROUPS);
   const state = {
     email: claims.email ?? known?.email ?? null,
-    groups: JSON.stringify(groups),
+    groups: JSON.stringify(claims.groups.slice(0, MAX_STORED_GROUPS)),
     refresh_token: sealed,
     refresh_at: sealed === null ? null : dueAt,
     valid_until: sealed === null ? dueAt : dueAt + OUTAGE_MS,
@@ -281,7 +280,7 @@ async function confirm(
       .execute();
   else
     await tx.updateTable('identities').set(state).where('issuer', '=', issuer).where('subject', '=', subject).execute();
-  await applyGroups(change, provider.id, userId, rolesOf(mappingsOf(provider), groups));
+  await applyGroups(change, provider.id, userId, rolesOf(mappingsOf(provider), claims.groups));
 }
 
 async function end(change: ServiceChange, known: IdentityRow, provider: ProviderRow, reason: string): Promise<void> {

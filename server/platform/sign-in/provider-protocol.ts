@@ -144,7 +144,7 @@ export class ProviderProtocol {
       if (!hasUserInfo && tokens.id_token === undefined)
         throw new Error('the provider sends neither an ID token nor user information at a refresh');
       return {
-        claims: toClaims(provider, subject, { ...userInfo, ...idClaims }),
+        claims: toClaims(provider, subject, joined(userInfo, idClaims)),
         idToken: tokens.id_token ?? null,
         refreshToken: tokens.refresh_token ?? null,
       };
@@ -217,6 +217,15 @@ function authOf(
   if (secret === null) return client.None();
   const usesForm = methods?.includes('client_secret_basic') === false && methods.includes('client_secret_post');
   return usesForm ? client.ClientSecretPost(secret) : client.ClientSecretBasic(secret);
+}
+
+type WireClaims = Readonly<Record<string, unknown>>;
+
+/** The ID token counts more. What a source says about its address is no proof of the other one's. */
+function joined(userInfo: WireClaims, idClaims: WireClaims): WireClaims {
+  const all = { ...userInfo, ...idClaims };
+  const isOtherAddress = Object.hasOwn(idClaims, 'email') && idClaims.email !== userInfo.email;
+  return isOtherAddress ? { ...all, email_verified: idClaims.email_verified } : all;
 }
 
 function toClaims(

@@ -49,6 +49,8 @@ export interface StorageOptions {
   log: Log;
   /** How often to look for deleted owners. */
   sweepMs?: number;
+  /** A client that reads nothing of a file for this long is disconnected. */
+  slowClientTimeoutMs?: number;
 }
 
 /** Paths that only models serve, although they are of the form of a stored object. */
@@ -77,7 +79,7 @@ export class StorageService implements OwnerStorage {
   #sweptMs = 0;
 
   private constructor(options: StorageOptions, responses: FolderResponseStore | undefined, batches: BatchService) {
-    const { log, trustedProxies } = options;
+    const { log, trustedProxies, slowClientTimeoutMs } = options;
     this.#options = options;
     this.#responses = responses;
     this.#keeper = responses === undefined ? undefined : new ResponseKeeper(responses, log);
@@ -88,7 +90,12 @@ export class StorageService implements OwnerStorage {
     this.#routes = new RouteTable<Context>([
       ...STORED_RESPONSE_ROUTES,
       ...STORED_COMPLETION_ROUTES,
-      ...batchRoutes<Context>(({ deploymentId, reach }) => ({ service: batches, reach, deploymentId })),
+      ...batchRoutes<Context>(({ deploymentId, reach }) => ({
+        service: batches,
+        reach,
+        deploymentId,
+        slowClientTimeoutMs,
+      })),
     ]);
   }
 

@@ -7,6 +7,7 @@ import { checkJson } from '../../http/check-json';
 import type { Schema } from '../../base/json/schema-types';
 import { object, text, unsafe } from '../../base/json/schema-types';
 import { sendJson } from '../../http/send-json';
+import { sendPieces } from '../../http/send-pieces';
 import { show, validate } from '../../base/json/validate';
 import type { BatchService } from './batch-service';
 import { MAX_WINDOW_S } from './limits';
@@ -50,6 +51,8 @@ export interface BatchDesk {
   reach?: Reach;
   /** The deployment whose URL got the request. Absent: the lines of a batch name their models themselves. */
   deploymentId?: string | undefined;
+  /** A client that reads nothing of a file for this long is disconnected. */
+  slowClientTimeoutMs?: number | undefined;
 }
 
 /**
@@ -102,10 +105,11 @@ export function batchRoutes<Context extends RequestContext>(
       method: 'GET',
       path: CONTENT,
       summary: 'Get the content of a file',
-      handle: (context, { path, signal }, reply) => {
-        const { service, reach } = find(context);
+      handle: (context, { path }, reply) => {
+        const { service, reach, slowClientTimeoutMs } = find(context);
         const { id } = service.files.get(ownerOf(context), pathParameter(CONTENT, path), reach);
-        return sendContent(reply, service.files.read(id), signal);
+        const stream = reply.stream(200, { 'Content-Type': 'application/octet-stream' });
+        return sendPieces(stream, service.files.read(id), { signal: context.signal, slowClientTimeoutMs });
       },
     },
     {
@@ -278,19 +282,4 @@ function sendPage<T extends { id: string }>(
 ): void {
   const ids = { first_id: items[0]?.id ?? null, last_id: items.at(-1)?.id ?? null };
   sendJson(reply, { object: 'list', data: items.map(describe), ...ids, has_more: hasMore });
-}
-
-/** Sends a file as fast as the client reads it. */
-async function sendContent(reply: HttpReply, content: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
-  const stream = reply.stream(200, { 'Content-Type': 'application/octet-stream' });
-  try {
-    for await (const piece of content) {
-      if (signal.aborted) return;
-      if (!stream.write(piece)) await stream.drained();
-    }
-    stream.end();
-  } catch (error) {
-    stream.destroy();
-    throw error;
-  }
 }

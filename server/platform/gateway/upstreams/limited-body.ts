@@ -19,6 +19,7 @@ export function limitedBody(
 ): UpstreamRequest['body'] {
   if (bill === undefined) return body;
   const limited = bill.limit({ method: 'POST', target: path, headers: [], body }, false).body;
+  if (limited === body) return body;
   const isModern = path === CHAT_PATH && interfaces.includes('responses');
   return isModern && Buffer.isBuffer(body) && Buffer.isBuffer(limited) ? withNewName(body, limited) : limited;
 }

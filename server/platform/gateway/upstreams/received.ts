@@ -93,12 +93,18 @@ async function readError(response: UpstreamResponse, options: ReceiveOptions): P
   const { status, rawHeaders } = response;
   const { path, requestId, secret, converted, idleTimeoutMs } = options;
   const text = (await readWhole(response.body, MAX_ERROR_BYTES, idleTimeoutMs)).toString();
-  const value = parsedOrNone(secret === '' ? text : text.replaceAll(secret, '***'));
+  const value = withoutSecret(parsedOrNone(text), secret);
   const message = errorMessageIn(value);
   const isOwnForm = converted === undefined && message !== undefined;
   const error = new ApiError(codeOf(status), message ?? `The upstream responded with status ${status}`);
   const json = isOwnForm ? JSON.stringify(value) : errorStyleOf(path).body(error, requestId);
   return jsonResponse({ ...response, rawHeaders: upstreamReturned(rawHeaders) }, json);
+}
+
+/** Servers escape different characters of a text. */
+function withoutSecret(value: unknown, secret: string): unknown {
+  if (value === undefined || secret === '') return value;
+  return parsedOrNone(JSON.stringify(value).replaceAll(JSON.stringify(secret).slice(1, -1), '***'));
 }
 
 /** Returns a response with another content. */

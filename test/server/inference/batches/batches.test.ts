@@ -354,6 +354,13 @@ test.each<[string, string, string, number, string]>([
     400,
     'malformed_request',
   ],
+  [
+    'long headers of a part',
+    'multipart/form-data; boundary=x',
+    part('purpose', 'batch') + part('file', 'a', 'f'.repeat(20_000)) + END,
+    400,
+    'malformed_request',
+  ],
   ['no purpose', 'multipart/form-data; boundary=x', part('file', 'a', 'f') + END, 400, 'missing_required_parameter'],
   ['another purpose', 'multipart/form-data; boundary=x', part('purpose', 'vision') + END, 400, 'unsupported_value'],
   ['no file', 'multipart/form-data; boundary=x', part('purpose', 'batch') + END, 400, 'missing_required_parameter'],

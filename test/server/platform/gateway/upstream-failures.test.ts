@@ -206,6 +206,12 @@ describe('without a fallback', () => {
     expect(records[0].usage).toBeUndefined();
   });
 
+  test.each(['sk-a\\/b\\/c', 'sk-a\\u002fb/c'])('an error has no key with escaped characters: %s', async (escaped) => {
+    const { url } = await start(status(400, `{"error":{"message":"bad ${escaped}"}}`), { secret: 'sk-a/b/c' });
+    const response = await post(url, { model: 'x' });
+    expect(await response.json()).toEqual({ error: { message: 'bad ***' } });
+  });
+
   test("an error that is no JSON is described in the client's form", async () => {
     const { url } = await start(status(503, '<html>busy</html>', { 'Content-Type': 'text/html' }));
     const response = await post(url, { model: 'x' });

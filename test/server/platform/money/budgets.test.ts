@@ -346,6 +346,23 @@ overBackends((make) => {
       expect((await shop.spent(id)).spent).toBe(50_000n);
     });
 
+    test.each(CALLS)('may finish what a client leaves, so that costs its reservation: %s', async (path, body) => {
+      let hasArrived = (): void => {};
+      await deployUpstream(() => hasArrived());
+      const id = await shop.budget({ amount: '0.002' });
+      const client = new AbortController();
+      const arrived = new Promise<void>((resolve) => (hasArrived = resolve));
+      const left = shop.post(`/d/chat${path}`, { model: 'm', ...body }, { signal: client.signal }).catch(() => {});
+      await arrived;
+      client.abort();
+      await left;
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      expect(open).toBe(0n);
+      expect(spent).toBeGreaterThanOrEqual(BigInt(limitIn(bodies[0])) * 10_000n);
+      expect(spent).toBeLessThanOrEqual(2_000_000n);
+    });
+
     test('costs nothing if it refuses', async () => {
       await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
       const id = await shop.budget({ amount: '1' });
@@ -424,6 +441,19 @@ overBackends((make) => {
       ]);
       await until(() => shop.running.records.length === 1);
       expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
+    });
+
+    test('gets no request for a response in the background, which is generated after its bill', async () => {
+      const id = await shop.budget({ amount: '1' });
+      const statuses = ['true', '1', '"true"', 'false', 'null'].map(async (value) => {
+        const response = await shop.post('/d/chat/v1/responses', `{"input":"x","background":${value}}`);
+        await response.text();
+        return response.status;
+      });
+      expect(await Promise.all(statuses)).toEqual([400, 400, 400, 200, 200]);
+      expect(bodies).toHaveLength(2);
+      await until(() => shop.running.records.length === 5);
+      expect((await shop.spent(id)).open).toBe(0n);
     });
 
     test('exceeds a budget at most by the misestimate of the prompt', async () => {

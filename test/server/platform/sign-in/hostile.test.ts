@@ -2,7 +2,7 @@
 import type { ProviderSignIn } from '../../../../server/platform/sign-in/provider-sign-in';
 import { providerFetch } from '../../../../server/platform/sign-in/provider-fetch';
 import { openServiceDatabase } from '../../../../server/platform/store/change';
-import { JSON_TYPE, overServices, service } from '../api/suite';
+import { alice, JSON_TYPE, overServices, service } from '../api/suite';
 import { ORIGIN, type Person, type Reply } from '../api/support';
 import { addSignIn, type Claims, CLIENT_ID, CLIENT_SECRET, HostileProvider, Visitor } from './support';
 
@@ -208,6 +208,33 @@ overServices(() => {
       'the account eve@example.com belongs to a user of Hostile: sign in with Hostile, or ask an administrator to delete the account if it is not yours',
     ]);
     expect((await send('GET', '/api/v1/me')).status).toBe(200);
+  });
+
+  test('an address that is not verified takes over no account, although another one of the user is', async () => {
+    hostile.metadata = { userinfo_endpoint: hostile.userInfoEndpoint };
+    await root.send('PATCH', `${PROVIDERS}/${id}`, { links_by_email: true });
+    hostile.change = ({ email_verified: _, ...claims }) => ({ ...claims, email: 'alice@example.com' });
+    hostile.userInfo.body = { sub: 'subject', email: 'eve@example.com', email_verified: true };
+    const reply = await attempt();
+    expect([reply.status, reply.body.detail]).toEqual([
+      403,
+      'an account with the address alice@example.com already exists, and Hostile has not verified the address',
+    ]);
+    // The same address in both is verified.
+    hostile.userInfo.body = { sub: 'subject', email: 'alice@example.com', email_verified: true };
+    expect((await attempt()).status).toBe(200);
+  });
+
+  test('a user in thousands of groups has the role of each', async () => {
+    const org = (await alice.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' })).body.id;
+    await root.send('PATCH', `${PROVIDERS}/${id}`, {
+      mappings: [{ group: 'group 4999', org, role: 'developer' }],
+      requires_group: true,
+    });
+    const groups = Array.from({ length: 5_000 }, (_, i) => `group ${i}`);
+    hostile.change = (claims) => ({ ...claims, groups });
+    const { organizations } = (await (await signedIn()).get('/api/v1/me')).body;
+    expect(organizations).toMatchObject([{ slug: 'lab', role: 'developer' }]);
   });
 
   test('metadata of another issuer is refused', async () => {
