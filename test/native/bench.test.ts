@@ -28,10 +28,12 @@ function plotsOf(file: string): any[] {
 test('limits: the fastest rate of each read pattern', async () => {
   const { code, stdout, stderr } = await bench('limits', ...READ, '--json');
   expect([code, stderr]).toEqual([0, '']);
-  const { reads, threads, readBytes, machine } = JSON.parse(stdout);
+  const { reads, threads, readBytes, machine, f32GflopPerS, int8GopPerS } = JSON.parse(stdout);
   expect([threads, readBytes, machine.node]).toEqual([1, 4 << 20, process.version]);
   expect(reads).toHaveLength(4);
   for (const { gbPerS } of reads) expect(gbPerS).toBeGreaterThan(0);
+  const hasAvx2 = process.arch === 'x64' && / avx2 /.test(readFileSync('/proc/cpuinfo', 'utf8'));
+  for (const rate of [f32GflopPerS, int8GopPerS]) expect(rate > 0).toBe(hasAvx2);
   expect((await bench('limits', ...READ)).stdout).toMatch(/^limit +unit +value\nread: one region per thread/);
 });
 
@@ -163,8 +165,11 @@ test('peers compares the engine with the peers that are installed', async () => 
   writeFileSync(join(dir, 'L/bin/python'), `#!/bin/sh\n[ "$1" = -c ] && exit 0\n${answers('a llama', 20)}\n`, {
     mode: 0o755,
   });
-  const limits = '{"machine":"m","read_gb_per_s":49.4,"bf16_gflop_per_s":1000}';
-  writeFileSync(join(builds, 'ops'), `#!/bin/sh\necho '${limits}'\n`, { mode: 0o755 });
+  const writeLimits = (bf16: number) => {
+    const limits = `{"machine":"m","read_gb_per_s":49.4,"bf16_gflop_per_s":${bf16}}`;
+    writeFileSync(join(builds, 'ops'), `#!/bin/sh\necho '${limits}'\n`, { mode: 0o755 });
+  };
+  writeLimits(1000);
   writeFileSync(
     join(dir, 'capstan_peer.mjs'),
     `import { createInterface } from 'node:readline';
@@ -185,4 +190,7 @@ test('peers compares the engine with the peers that are installed', async () => 
   expect(rows).toHaveLength(4);
   for (const { limit, speeds } of rows)
     expect(Math.max(...(Object.values(speeds) as number[]))).toBeLessThanOrEqual(limit);
+  writeLimits(0); // a machine without a test of the products
+  const withoutTest = JSON.parse((await bench(...args, '--cpu-time', '--json')).stdout);
+  expect(withoutTest.rows.at(-1).limit).toBeCloseTo(40);
 });
