@@ -26,6 +26,16 @@ lane() {
   CURRENT_LANE=
 }
 
+# `lane_before MINUTES NAME COMMAND…` leaves out the lane when the run has taken longer, and says so in the table. For the
+# last lanes, on machines that would not end them within the 90 minutes that a run may take.
+lane_before() {
+  local minutes=$1
+  shift
+  if [ "$SECONDS" -le $((minutes * 60)) ]; then lane "$@"; return; fi
+  printf '\n==== %s: left out after %d minutes. Run .ci/full.\n' "$1" $((SECONDS / 60))
+  LANES+=("0 $1 (left out: the run had taken more than $minutes minutes)")
+}
+
 BESIDE=()
 
 # For lanes that mostly wait for downloads or timers. `await_lanes` prints their output.
