@@ -217,8 +217,8 @@ inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
 // What ivec_dot_two_words subtracts from the codes: wide ones become signed.
 template <bool kIsWide>
 constexpr int kDotShift = kIsWide ? 128 : 0;
-// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 · 128 · 127) once
-// the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 · 63 · 127).
+// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 * 128 * 127),
+// once the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 * 63 * 127).
 inline __m256i add_int16_pairs(__m256i acc, __m256i sums) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
 }

@@ -223,8 +223,8 @@ inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
 // What ivec_dot_two_words subtracts from the codes: wide ones become signed.
 template <bool kIsWide>
 constexpr int kDotShift = kIsWide ? 128 : 0;
-// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 · 128 · 127) once
-// the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 · 63 · 127).
+// Without VNNI, products of bytes are added in pairs, in 16 bits. Two products of signed codes fit (2 * 128 * 127),
+// once the sign of the weight has moved to the activation. Four products of codes below 64 fit (4 * 63 * 127).
 inline __m512i add_int16_pairs(__m512i acc, __m512i sums) {
   return _mm512_add_epi32(acc, _mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
 }
