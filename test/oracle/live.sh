@@ -54,9 +54,8 @@ if [ "${CAPSTAN_JUDGE_MUTATIONS:-1}" != 0 ]; then
   "$python" "$here/make_mtp.py" --check-mutations --out "$here/fixtures/mtp" >"$out/mtp-mutations" || { grep WRONG "$out/mtp-mutations"; exit 1; }
 fi
 
-echo "== MTP heads: the committed goldens again"
-"$python" "$here/make_mtp.py" --seed 20 --out "$out/mtp" >/dev/null
-for case in dense hybrid experts copied; do diff -q "$here/fixtures/mtp/$case/golden.json" "$out/mtp/$case/golden.json"; done
+echo "== MTP heads: torch must reproduce the committed goldens"
+"$python" "$here/make_mtp.py" --check --out "$here/fixtures/mtp"
 
 echo "== tokenizers and templates: transformers must reproduce the committed goldens"
 "$python" "$here/make_templates.py" --out "$out/templates" >/dev/null
