@@ -1,6 +1,19 @@
 #include "native/backend/cpu/act_tiles.h"
 
+#include <algorithm>
+
 namespace capstan {
+
+namespace {
+
+// Returns the rows of a tile: as few tiles as possible, of equal height. 8 rows in tiles of at most 6 are 4 + 4. A tile
+// of 2 rows would decode as many weights as a tile of 4, and its sums are too few to hide the latency of FMAs.
+int even_tile_rows(int most, int64_t rows) {
+  const int64_t num_tiles = std::max<int64_t>((rows + most - 1) / most, 1);
+  return static_cast<int>(std::max<int64_t>((rows + num_tiles - 1) / num_tiles, 1));
+}
+
+}  // namespace
 
 ActFormat bf16_act_format(const CpuKernels& kernels, int64_t rows) {
   if (kernels.bf16_act_format == ActFormat::kBf16Blocks && rows <= kMaxFewRows) return ActFormat::kBf16Rounded;
@@ -11,7 +24,7 @@ ActTiles plain_act_tiles(const CpuKernels& kernels, ActFormat format, int64_t ro
   ActTiles acts;
   acts.rows = rows;
   acts.words = padded_k;
-  acts.tile_rows = kernels.tile_rows;
+  acts.tile_rows = even_tile_rows(kernels.tile_rows, rows);
   acts.format = format;
   if (format == ActFormat::kBf16Pairs) acts.words = padded_k / 2;
   if (format == ActFormat::kBf16Blocks) {
@@ -38,7 +51,7 @@ ActTiles int8_act_tiles(const CpuKernels& kernels, int64_t rows, const QuantWeig
   const bool has_blocks = rows > kMaxFewInt8Rows && may_have_blocks(kernels, quant);
   acts.format = has_blocks ? ActFormat::kInt8Blocks : ActFormat::kInt8;
   acts.words = has_blocks ? quant.num_block_words : quant.num_words;
-  acts.tile_rows = has_blocks ? kBlockRows : kernels.tile_rows;
+  acts.tile_rows = has_blocks ? kBlockRows : even_tile_rows(kernels.tile_rows, rows);
   acts.runs = quant.runs;
   acts.num_runs = quant.num_runs;
   return acts;

@@ -6,6 +6,8 @@ using namespace capstan;
 constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of the reads of each panel
 // Up to this size, the current panels and the next ones fit in the L2 cache.
 constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;
+// Of the next panels, that tiles of rows prefetch.
+constexpr int64_t kMaxShares = 16;
 
 // Readers of the weights by number type. One step of a chain reads kStepWords 4-byte words of each panel and kActWords
 // words of each row.
@@ -99,7 +101,8 @@ struct TileArgs {
   int64_t panel_words;
   int64_t steps;  // per part
   int num_parts;
-  int64_t ahead[kTilePanels];  // prefetch distance in words, by panel
+  int64_t ahead[kTilePanels];  // prefetch distance of the first step in words, by panel
+  int64_t ahead_bytes;         // … which each step moves by this
   int64_t tail_steps;          // the last steps of the last part, which prefetch …
   int64_t tail_jump;           // … this many words further
 };
@@ -109,6 +112,11 @@ template <class W, int R, int P>
 [[gnu::noinline]] void compute_tile(const TileArgs& args, float* sums) {
   const uint32_t* a = args.a;
   const uint32_t* w = args.w;
+  const char* ahead[P];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
+    ahead[p] = reinterpret_cast<const char*>(w + args.ahead[p]);
+  int64_t moved = 0;
   float pending[3][P * R * 16];  // by level: subtrees whose right half is not computed yet
   for (int part = 0;; ++part) {
     Vec acc[P][R];
@@ -118,23 +126,18 @@ template <class W, int R, int P>
       for (int r = 0; r < R; ++r)
         acc[p][r] = vec_zero();
     const bool is_last = part + 1 == args.num_parts;
-    int64_t ahead[P];
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p)
-      ahead[p] = args.ahead[p];
     int64_t step = 0, end = is_last ? args.steps - args.tail_steps : args.steps;
     for (int segment = 0; segment < 2; ++segment) {
       for (; step < end; ++step) {
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p)
-          prefetch(w + ahead[p]);
+          prefetch(ahead[p] + moved);
+        moved += args.ahead_bytes;
         W::template step<R, P>(a, w, args.panel_words, acc);
         a += W::kActWords * R;
         w += W::kStepWords;
       }
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p)
-        ahead[p] += args.tail_jump;
+      moved += is_last && segment == 0 ? args.tail_jump * 4 : 0;
       end = args.steps;
     }
     // Adds like a binary counter: part 1 to part 0, part 3 to part 2, then (2 + 3) to (0 + 1), and so on.
@@ -308,9 +311,10 @@ inline int num_tile_panels(int64_t rows, int64_t left) {
 
 // Sets what a tile prefetches. A single tile of rows prefetches 2 KB ahead in each of its panels, and then the start of
 // the next panels. With several tiles of rows, each one prefetches a share of the next panels, so that memory traffic
-// stays even while all tiles compute.
+// stays even while all tiles compute. A share is contiguous: consecutive steps prefetch the same line.
 inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num_tiles, int64_t step_words) {
   const int64_t panel_bytes = tile.panel_words * 4;
+  tile.ahead_bytes = step_words * 4;
   if (num_tiles == 1 || 2 * panels * panel_bytes > kNextPanelsBytes) {
     for (int p = 0; p < panels; ++p)
       tile.ahead[p] = p * tile.panel_words + kPrefetchWords;
@@ -318,11 +322,12 @@ inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num
     tile.tail_jump = (panels - 1) * tile.panel_words;
     return;
   }
-  for (int p = 0; p < panels; ++p) {
-    const bool is_mine = num_tiles >= panels ? p == tile_idx : p % num_tiles == tile_idx;
-    tile.ahead[p] = is_mine ? (panels + p) * tile.panel_words : 0;  // 0 = the line of this step, no extra traffic
-  }
   tile.tail_steps = tile.tail_jump = 0;
+  if (tile_idx >= kMaxShares) return;  // prefetches the line of each step, no extra traffic
+  const int64_t shares = num_tiles < kMaxShares ? num_tiles : kMaxShares;
+  tile.ahead_bytes = (step_words * 4 + shares - 1) / shares;
+  for (int p = 0; p < panels; ++p)
+    tile.ahead[p] = (panels + p) * tile.panel_words + tile_idx * tile.ahead_bytes * tile.steps * tile.num_parts / 4;
 }
 
 template <class W>
@@ -330,20 +335,21 @@ void gemm_with(const GemmArgs& args) {
   const int64_t steps = args.acts.words / W::kActWords;
   const int64_t panel_words = steps * W::kStepWords;
   const uint32_t* weights = static_cast<const uint32_t*>(args.weights);
-  const int64_t num_tiles = (args.acts.rows + kTileRows - 1) / kTileRows;
+  const int tile_rows = args.acts.tile_rows;
+  const int64_t num_tiles = (args.acts.rows + tile_rows - 1) / tile_rows;
   float sums[kTilePanels * kTileRows * 16];
   int panels = 0;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
     panels = num_tile_panels(args.acts.rows, args.panel_end - panel);
-    for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
-      const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
+    for (int64_t row = 0; row < args.acts.rows; row += tile_rows) {
+      const int rows = args.acts.rows - row < tile_rows ? static_cast<int>(args.acts.rows - row) : tile_rows;
       TileArgs tile{};
       tile.a = args.acts.data + row * args.acts.words;
       tile.w = weights + (panel - args.weights_panel) * panel_words;
       tile.panel_words = panel_words;
       tile.steps = steps / args.num_parts;
       tile.num_parts = args.num_parts;
-      if (args.prefetches || args.acts.rows > 1) plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
+      if (args.prefetches || args.acts.rows > 1) plan_ahead(tile, panels, row / tile_rows, num_tiles, W::kStepWords);
       compute_tile_any<WeightsTile<W>>(rows, panels, tile, sums);
       store_sums(args, row, rows, panel, panels, sums);
     }

@@ -499,8 +499,9 @@ void gemm_quantized(const GemmArgs& args) {
   const bool copies_heads = args.acts.rows <= kMaxFewRows && args.quant.codes_at <= kMaxCopiedHead;
   const int step = num_quant_tile_panels<kBits>(args.acts.rows, copies_heads);
   const int stored = args.output == GemmOutput::kGated ? 2 : step;  // the values of two panels fill a vector
-  for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
-    const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
+  const int tile_rows = args.acts.tile_rows;
+  for (int64_t row = 0; row < args.acts.rows; row += tile_rows) {
+    const int rows = args.acts.rows - row < tile_rows ? static_cast<int>(args.acts.rows - row) : tile_rows;
     QuantTile tile;
     tile.words = args.acts.data + row * args.acts.words;
     tile.scales = args.acts.scales + row * args.acts.num_runs;
