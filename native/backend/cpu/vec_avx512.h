@@ -275,6 +275,11 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
+// For panels of weights.
+[[gnu::always_inline]] inline void prefetch_panel(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+
 #ifdef __AVX512BF16__
 // acc + the products of the pairs of bf16 in each lane with one pair. `vdpbf16ps` does an FMA with the second element
 // of each pair, then one with the first, and flushes denormals.

@@ -372,6 +372,11 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   __builtin_prefetch(p);
 }
 
+// For panels of weights.
+[[gnu::always_inline]] inline void prefetch_panel(const void* p) {
+  __builtin_prefetch(p);
+}
+
 #ifdef CAPSTAN_BF16_DOT
 // acc + the products of the pairs of bf16 in each lane with one pair: an FMA with the second element of each pair, then
 // one with the first. Unlike BFDOT, these instructions round like FMLA.

@@ -262,6 +262,11 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   __builtin_prefetch(p);
 }
 
+// For panels of weights.
+[[gnu::always_inline]] inline void prefetch_panel(const void* p) {
+  __builtin_prefetch(p);
+}
+
 // ---- lane masks (bit i is lane i) and 32-bit integers ----
 
 // a < b ? a : b, so the result is b when either is NaN.
