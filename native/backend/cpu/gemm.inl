@@ -131,7 +131,10 @@ template <class W, int R, int P>
       for (; step < end; ++step) {
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p)
-          prefetch_panel(ahead[p] + moved);
+          if constexpr (R <= 2)
+            prefetch(ahead[p] + moved);
+          else
+            prefetch_panel(ahead[p] + moved);
         moved += args.ahead_bytes;
         W::template step<R, P>(a, w, args.panel_words, acc);
         a += W::kActWords * R;

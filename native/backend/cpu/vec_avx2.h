@@ -279,7 +279,7 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// For panels of weights. Into the L2 cache: a panel and its activations fill the L1 cache of 32 KB.
+// For panels that several rows multiply. Into the L2 cache: a panel and its rows fill the L1 cache of 32 KB.
 [[gnu::always_inline]] inline void prefetch_panel(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }

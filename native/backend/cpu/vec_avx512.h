@@ -275,7 +275,7 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// For panels of weights.
+// For panels that several rows multiply.
 [[gnu::always_inline]] inline void prefetch_panel(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

@@ -262,7 +262,7 @@ inline void vec_round_int16(int16_t* p, Vec a) {
   __builtin_prefetch(p);
 }
 
-// For panels of weights.
+// For panels that several rows multiply.
 [[gnu::always_inline]] inline void prefetch_panel(const void* p) {
   __builtin_prefetch(p);
 }
