@@ -1,9 +1,10 @@
 """Compares inputs per second with ONNX Runtime and OpenVINO, in turns, on the same CPU and with the same tokens.
 
-  python compare.py [--threads 2] [--seconds 2] [--shapes minilm,bge-small] [--dtypes f32,bf16]
+  python compare.py [--threads 2] [--seconds 2] [--shapes minilm,bge-small] [--dtypes f32,bf16] [--package DIR]
 
-Random weights of the shapes of all-MiniLM-L6-v2 and bge-small-en-v1.5. Needs torch, transformers, onnx, onnxruntime and openvino, and
-the built addon. A figure is the median of three turns; a ratio above 1 means that the engine is faster than the best of the others.
+Random weights of the shapes of all-MiniLM-L6-v2 and bge-small-en-v1.5. Needs torch, transformers, onnx, onnxruntime and openvino.
+DIR is the folder of an installed package, such as node_modules/capstan; without it, the sources and the built addon are measured.
+A figure is the median of three turns; a ratio above 1 means that the engine is faster than the best of the others.
 ONNX Runtime has no bf16 on the CPU: it is compared in f32 only.
 """
 
@@ -89,6 +90,7 @@ def main():
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--batches", default="1,32,256")
     parser.add_argument("--lengths", default="32,256")
+    parser.add_argument("--package", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"{'shape':10} {'dtype':5} {'batch':>5} {'tokens':>6} {'ours':>10} {'OpenVINO':>10} {'ONNX RT':>10} {'ratio':>6}")
@@ -109,7 +111,7 @@ def compare(mean, directory, shape, dtype, args):
         torch.onnx.export(mean, (example, torch.ones_like(example)), str(path), input_names=["input_ids", "attention_mask"],
                           output_names=["embedding"], dynamic_axes=axes, opset_version=17, dynamo=False)
         peers["ONNX RT"] = onnx_runner(path, args.threads)
-    ours = subprocess.Popen(["node", "-r", "./test/oracle/register-ts.cjs", "benchmarks/embeddings/ours.ts", str(directory), dtype, str(args.threads)],
+    ours = subprocess.Popen(["node", "-r", "./test/oracle/register-ts.cjs", "benchmarks/embeddings/ours.ts", str(directory), dtype, str(args.threads), *([str(args.package.resolve())] if args.package else [])],
                             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
     assert ours.stdout.readline() == "ready\n"
 

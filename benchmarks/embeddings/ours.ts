@@ -1,12 +1,13 @@
 /**
- * Measures inputs per second of the engine for `compare.py`, which starts it: `ours.ts MODEL DTYPE THREADS`. Reads one
- * line `BATCH LENGTH SECONDS` after the other from standard input, and answers each with a rate.
+ * Measures inputs per second of the engine for `compare.py`, which starts it: `ours.ts MODEL DTYPE THREADS [PACKAGE]`.
+ * PACKAGE is the folder of an installed package; without it, the sources are measured. Reads one line
+ * `BATCH LENGTH SECONDS` after the other from standard input, and answers each with a rate.
  */
 import { createInterface } from 'node:readline';
-import { Engine } from '../../ts';
 
 async function main(): Promise<void> {
-  const [model, dtype, threads] = process.argv.slice(2);
+  const [model, dtype, threads, installed = '../../ts'] = process.argv.slice(2);
+  const { Engine } = require(installed) as typeof import('../../ts');
   const engine = await Engine.load(model, {
     device: 'cpu',
     dtype: dtype as 'f32' | 'bf16',
