@@ -58,20 +58,25 @@ struct Bf16Step {
   template <int R, int P, int kRowStride, int kWordStride>
   [[gnu::always_inline]] static void add(const uint32_t* a, const char* const (&from)[P], int64_t offset,
                                          Vec (&acc)[P][R]) {
-    Vec lanes[2][P];  // even items, odd items
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p)
-      vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(from[p] + offset), lanes[0][p], lanes[1][p]);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const int item = kIsRounded ? 1 - i : i;
+      Vec lanes[P];
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        Vec even, odd;
+        vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(from[p] + offset), even, odd);
+        lanes[p] = item == 0 ? even : odd;
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const Vec x = vec_set(bits_float(a[r * kRowStride + item * kWordStride]));
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p)
-          acc[p][r] = vec_fma(x, lanes[item][p], acc[p][r]);
+          acc[p][r] = vec_fma(x, lanes[p], acc[p][r]);
       }
+      // As in gemm.inl: with one panel there are registers for one half, so the compiler has to load the pairs again.
+      if constexpr (kTilePanels == 1) asm("" : "+r"(offset));
     }
   }
 };
