@@ -117,6 +117,7 @@ export { sseData, SseSplitter } from './http/sse-splitter';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
 export { type RequestContext, type RequestRecord, RouteTable } from './http/routes';
+export { sendPieces } from './http/send-pieces';
 export { SSE_HEADERS, SseStream } from './http/sse';
 export {
   header,

@@ -1,6 +1,6 @@
+import { pipeline } from 'node:stream';
 import { createGzip } from 'node:zlib';
-import { once } from 'node:events';
-import { header, type HttpReply, type HttpRequest, SseStream } from 'capstan/internal';
+import { header, type HttpReply, type HttpRequest, sendPieces, SseStream } from 'capstan/internal';
 import type { LogPage as Page } from '../../driver/logs/log';
 import { levelOf, LOG_LINE_LEVELS, type LogLineLevel } from '../../driver/logs/log-level';
 import type { LogFilter, LogLine } from '../../driver/logs/log-line';
@@ -147,7 +147,8 @@ function routesOf(path: string, tag: string, object: string, find: FindLog): Api
       handle: async (call) => {
         const { logId, name } = await find(call);
         const logs = logsOf(call);
-        return { stream: (reply) => download(logs, logId, toFilter(call.query), name, reply, call.signal) };
+        const groups = whileAllowed(call, find, storedLines(logs, logId, toFilter(call.query)));
+        return { stream: (reply) => download(groups, name, reply, call.signal) };
       },
     }),
   ];
@@ -239,9 +240,7 @@ async function follow(groups: AsyncIterable<readonly LogLine[]>, reply: HttpRepl
 }
 
 async function download(
-  logs: Logs,
-  logId: string,
-  filter: LogFilter,
+  groups: AsyncIterable<readonly LogLine[]>,
   name: string,
   reply: HttpReply,
   signal: AbortSignal,
@@ -250,35 +249,28 @@ async function download(
     'Content-Type': 'application/gzip',
     'Content-Disposition': `attachment; filename="${name}.log.gz"`,
   });
-  const gzip = createGzip();
-  const sending = (async () => {
-    for await (const bytes of gzip) if (!stream.write(bytes as Buffer)) await stream.drained();
-  })();
-  try {
-    // Lines that expire during the download are skipped.
-    for (
-      let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1;
-      after !== undefined && !signal.aborted;
-    ) {
-      const page: Page = await logs
-        .read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter })
-        .catch((error: unknown) => {
-          if (error instanceof LogExpiredError)
-            return { lines: [], next: error.firstSeq - 1, firstSeq: undefined, lastSeq: undefined };
-          throw error;
-        });
-      const text = page.lines
-        .map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`)
-        .join('');
-      if (text !== '' && !gzip.write(text)) await once(gzip, 'drain');
-      after = page.next === undefined ? undefined : page.next + 1;
-    }
-    gzip.end();
-    await sending;
-    stream.end();
-  } catch {
-    gzip.destroy();
-    await sending.catch(() => {});
-    stream.destroy();
+  // The reader of the gzip stream gets its errors.
+  const gzip = pipeline(textOf(groups), createGzip(), () => {});
+  // The response has begun, so that its early end is the only sign of an error.
+  await sendPieces(stream, gzip, { signal }).catch(() => {});
+}
+
+async function* textOf(groups: AsyncIterable<readonly LogLine[]>): AsyncGenerator<string, void> {
+  for await (const lines of groups)
+    yield lines.map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`).join('');
+}
+
+/** Reads all stored lines. Skips those that expire meanwhile. */
+async function* storedLines(logs: Logs, logId: string, filter: LogFilter): AsyncGenerator<readonly LogLine[], void> {
+  let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1;
+  while (after !== undefined) {
+    const page: Pick<Page, 'lines' | 'next'> = await logs
+      .read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter })
+      .catch((error: unknown) => {
+        if (error instanceof LogExpiredError) return { lines: [], next: error.firstSeq - 1 };
+        throw error;
+      });
+    if (page.lines.length > 0) yield page.lines;
+    after = page.next === undefined ? undefined : page.next + 1;
   }
 }
