@@ -6,6 +6,7 @@ import { levelOf, LOG_LINE_LEVELS, type LogLineLevel } from '../../driver/logs/l
 import type { LogFilter, LogLine } from '../../driver/logs/log-line';
 import { LogExpiredError } from '../../driver/logs/log-store';
 import type { ApiContext } from '../context';
+import { addFollower } from '../followers';
 import { input } from '../json-schema';
 import { LogPage } from '../objects';
 import { ApiProblem } from '../problem';
@@ -49,11 +50,8 @@ const FOLLOW_QUERY = input({
 
 const SSE = { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 };
 const PAGE_LINES = 1_000;
-/** Most logs that one user follows at once. */
-const MAX_FOLLOWERS = 100;
 /** A user who has lost access may see lines for this long. */
 const RECHECK_MS = 5_000;
-const followers = new Map<string, number>();
 
 type Filter = {
   stream?: LogLine['stream'];
@@ -192,21 +190,6 @@ function pageView({ lines, next, firstSeq, lastSeq }: Page): LogPage {
 
 function lineView({ seq, at, stream, replica, text }: LogLine): LogPage['data'][number] {
   return { seq, at: timeOf(at), stream, level: levelOf({ stream, text }), replica, text };
-}
-
-/** Counts a follower of a log. Returns a function that removes it. Throws ApiProblem when the user follows too many. */
-function addFollower(userId: string): () => void {
-  const num = followers.get(userId) ?? 0;
-  if (num >= MAX_FOLLOWERS)
-    throw new ApiProblem('too_many_attempts', `expected at most ${MAX_FOLLOWERS} followed logs at once`, {
-      headers: { 'Retry-After': '10' },
-    });
-  followers.set(userId, num + 1);
-  return () => {
-    const left = (followers.get(userId) ?? 1) - 1;
-    if (left === 0) followers.delete(userId);
-    else followers.set(userId, left);
-  };
 }
 
 /** Passes lines on while the caller may read the log. Checks the access from time to time. */
