@@ -117,6 +117,7 @@ export { sseData, SseSplitter } from './http/sse-splitter';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
 export { type RequestContext, type RequestRecord, RouteTable } from './http/routes';
+export { sendPieces } from './http/send-pieces';
 export { SSE_HEADERS, SseStream } from './http/sse';
 export {
   header,
@@ -145,5 +146,5 @@ export { isResponseId, newCompletionId, newResponseId } from './storage/response
 export type { ResponseStore, StoredItem, StoreLimits } from './storage/responses/store';
 export { STORED_COMPLETION_ROUTES } from './storage/responses/stored-completions';
 export { STORED_RESPONSE_ROUTES, type StoreContext } from './storage/responses/stored-responses';
-export { isLight, isLightReply, LIGHT } from './base/json/light';
+export { isLight, isLightReply, LIGHT, MAX_DEPTH } from './base/json/light';
 export { shapeOf, topLevelValues, withoutTopLevelField, withTopLevelValues } from './base/json/top-level';

@@ -1,7 +1,7 @@
 import { shapeOf } from './top-level';
 
 /** Recursive functions overflow the stack on deeper values. No real request nests like this. */
-const MAX_DEPTH = 256;
+export const MAX_DEPTH = 256;
 /** Each takes time and memory to parse: 8 MiB of brackets take seconds. */
 const MAX_NODES = 100_000;
 /** A response with log-probabilities has about 100 for each token. */
@@ -14,8 +14,8 @@ const SHORT_TEXT = 4_096;
 export const LIGHT = `at most ${MAX_DEPTH} levels, and ${MAX_NODES} fields, lists and objects`;
 
 /** Whether the JSON of a request can be parsed in the thread that serves all clients. */
-export function isLight(bytes: Buffer): boolean {
-  return hasAtMost(MAX_NODES, bytes);
+export function isLight(bytes: Buffer, maxNodes = MAX_NODES): boolean {
+  return hasAtMost(maxNodes, bytes);
 }
 
 /** As {@link isLight}, for a response or an event of one. */

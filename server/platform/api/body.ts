@@ -1,9 +1,11 @@
-import { header, type HttpRequest, mediaType } from 'capstan/internal';
+import { header, type HttpRequest, isLight, MAX_DEPTH, mediaType } from 'capstan/internal';
 import { ApiProblem } from './problem';
 import type { ApiRoute } from './route';
 import { checkValue } from './validate';
 
 const MAX_BODY_BYTES = 1_048_576;
+/** Fields, lists and objects. To check a megabyte of unknown fields takes most of a second. */
+const MAX_NODES = 10_000;
 
 export interface Body {
   value: unknown;
@@ -24,6 +26,11 @@ export async function readJson(
   // HTML forms of other origins cannot send this type.
   if (mediaType(request) !== 'application/json')
     throw new ApiProblem('unsupported_media_type', 'Content-Type: expected application/json');
+  if (!isLight(bytes, MAX_NODES))
+    throw new ApiProblem(
+      'request_too_large',
+      `the body: expected at most ${MAX_NODES} fields, lists and objects, in at most ${MAX_DEPTH} levels`,
+    );
   const text = bytes.toString('utf8');
   const value = parseJson(text);
   await checkValue(schema, value);

@@ -11,9 +11,12 @@ export async function parseQuery(schema: Schema | undefined, text: string): Prom
   const query = Object.create(null) as Record<string, unknown>;
   const errors: FieldError[] = [];
   for (const name of new Set(parameters.keys())) {
+    if (!Object.hasOwn(properties, name)) {
+      errors.push({ pointer: pointerOf(`/${name}`), message: 'unknown parameter' });
+      continue;
+    }
     const values = parameters.getAll(name);
-    if (!Object.hasOwn(properties, name)) errors.push({ pointer: pointerOf(`/${name}`), message: 'unknown parameter' });
-    else if (values.length > 1)
+    if (values.length > 1)
       errors.push({ pointer: pointerOf(`/${name}`), message: `expected once, got ${values.length} times` });
     else query[name] = toValue(properties[name], values[0]);
   }

@@ -215,7 +215,7 @@ function checkEnv(env: Record<string, string>, secrets: Record<string, string>):
   if (names.length > MAX_ENV_NAMES)
     throw new ServiceError('invalid_argument', `env: expected at most ${MAX_ENV_NAMES} names, got ${names.length}`);
   for (const name of Object.keys(env))
-    if (name in secrets) throw new ServiceError('invalid_argument', `env: ${name} is also in secret_env`);
+    if (Object.hasOwn(secrets, name)) throw new ServiceError('invalid_argument', `env: ${name} is also in secret_env`);
   for (const value of [...Object.values(env), ...Object.values(secrets)])
     if (value.includes('\0')) throw new ServiceError('invalid_argument', 'env: a value cannot contain NUL');
 }
@@ -239,7 +239,7 @@ function defined<T extends object>(values: T): Partial<T> {
 }
 
 function without(values: Record<string, string>, names: object): Record<string, string> {
-  return Object.fromEntries(Object.entries(values).filter(([name]) => !(name in names)));
+  return Object.fromEntries(Object.entries(values).filter(([name]) => !Object.hasOwn(names, name)));
 }
 
 function sorted(value: unknown): unknown {

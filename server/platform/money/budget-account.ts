@@ -1,3 +1,4 @@
+import { smaller } from './amounts';
 import type { Returned, Taken } from './ledger';
 import type { Budget } from './money-rows';
 import { sinceDayOf } from './periods';
@@ -126,6 +127,11 @@ export class BudgetAccount {
   get #slice(): bigint {
     return this.#budget.amount / SLICES;
   }
+}
+
+/** What requests may reserve now. Less than what is free after the amount was lowered. */
+export function usableOf({ budget, free, taken }: PeriodAccount): bigint {
+  return taken === undefined ? free : smaller(free, budget.amount - taken + free);
 }
 
 /** What requests have cost in a period, without those that are open. undefined: not known yet. */

@@ -2,7 +2,7 @@ import { ApiError, type Log } from 'capstan/internal';
 import type { Bill, BilledCall, Billing } from '../gateway/billing';
 import type { MoneyStore } from '../store/store-money';
 import { formatAmount, MAX_SUM, smaller } from './amounts';
-import { BudgetAccount, type PeriodAccount, spentOf } from './budget-account';
+import { BudgetAccount, type PeriodAccount, spentOf, usableOf } from './budget-account';
 import type { Returned, SpendRow } from './ledger';
 import type { Budget } from './money-rows';
 import { hasOutput, kindOfPath, OutputLimit } from './output-limit';
@@ -120,19 +120,19 @@ export class MoneyMeter implements Billing {
     nowMs: number,
   ): Promise<bigint> {
     for (;;) {
-      const lacking = periods.filter(({ free, isDry }) => free < highest && !isDry);
+      const lacking = periods.filter((period) => usableOf(period) < highest && !period.isDry);
       if (lacking.length === 0) break;
       try {
         await Promise.all(
-          lacking.map((period) => accounts[periods.indexOf(period)].take(period, highest - period.free)),
+          lacking.map((period) => accounts[periods.indexOf(period)].take(period, highest - usableOf(period))),
         );
       } catch (error) {
         this.#logFailure(error);
         throw new ApiError('auth_unavailable', 'The budget cannot be checked right now', { cause: error });
       }
     }
-    const scarcest = periods.reduce((least, period) => (period.free < least.free ? period : least));
-    const reserved = smaller(highest, scarcest.free);
+    const scarcest = periods.reduce((least, period) => (usableOf(period) < usableOf(least) ? period : least));
+    const reserved = smaller(highest, usableOf(scarcest));
     if (reserved < lowest) throw this.#exceeded(scarcest.budget, nowMs);
     for (const period of periods) {
       period.free -= reserved;

@@ -6,8 +6,8 @@ const HEADER = [
   ...['day', 'owner_type', 'owner_id', 'owner', 'key_id', 'key', 'model', 'requests'],
   ...['prompt_tokens', 'cached_tokens', 'completion_tokens', 'cost', 'estimated', 'currency'],
 ];
-/** Spreadsheets run cells that begin with these as formulas. */
-const FORMULA = /^[=+\-@\t\r]/;
+/** Spreadsheets run cells that begin with these as formulas. In many languages a semicolon begins a cell. */
+const FORMULA = /(^|;)(?=[=+\-@\t\r\uff1d\uff0b\uff0d\uff20])/g;
 const NEEDS_QUOTES = /[",\r\n]/;
 
 /** Returns CSV as of RFC 4180. */
@@ -32,6 +32,6 @@ export function spendCsv(currency: string, entries: readonly SpendEntry[]): stri
 }
 
 function cell(text: string): string {
-  const safe = FORMULA.test(text) ? `'${text}` : text;
+  const safe = text.replace(FORMULA, "$1'");
   return NEEDS_QUOTES.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

@@ -1,4 +1,5 @@
 import { header, type HttpReply, type HttpRequest, SseStream } from 'capstan/internal';
+import { addFollower } from '../followers';
 import { input, page } from '../json-schema';
 import { DeploymentEvent } from '../objects';
 import { cursorNumber, pagingByNumber } from '../paging';
@@ -31,6 +32,7 @@ export const ROUTES: readonly ApiRoute[] = [
     tag: TAG,
     auth: 'any',
     responses: { 200: 'text/event-stream' },
+    problems: ['too_many_attempts'],
     handle: async (call) => {
       const {
         context: { store },
@@ -39,7 +41,10 @@ export const ROUTES: readonly ApiRoute[] = [
         request,
       } = call;
       const newest = (await store.pageDeploymentEvents(actor, id, { limit: 1 })).data[0]?.seq ?? 0;
-      return { stream: (reply) => followDeployment(call, lastEventId(request) ?? newest, reply) };
+      const removeFollower = addFollower(actor.userId);
+      return {
+        stream: (reply) => followDeployment(call, lastEventId(request) ?? newest, reply).finally(removeFollower),
+      };
     },
   }),
   defineRoute({
@@ -49,7 +54,11 @@ export const ROUTES: readonly ApiRoute[] = [
     tag: TAG,
     auth: 'any',
     responses: { 200: 'text/event-stream' },
-    handle: (call) => Promise.resolve({ stream: (reply) => followAll(call, reply) }),
+    problems: ['too_many_attempts'],
+    handle: (call) => {
+      const removeFollower = addFollower(call.actor.userId);
+      return Promise.resolve({ stream: (reply) => followAll(call, reply).finally(removeFollower) });
+    },
   }),
 ];
 

@@ -1,11 +1,12 @@
+import { pipeline } from 'node:stream';
 import { createGzip } from 'node:zlib';
-import { once } from 'node:events';
-import { header, type HttpReply, type HttpRequest, SseStream } from 'capstan/internal';
+import { header, type HttpReply, type HttpRequest, sendPieces, SseStream } from 'capstan/internal';
 import type { LogPage as Page } from '../../driver/logs/log';
 import { levelOf, LOG_LINE_LEVELS, type LogLineLevel } from '../../driver/logs/log-level';
 import type { LogFilter, LogLine } from '../../driver/logs/log-line';
 import { LogExpiredError } from '../../driver/logs/log-store';
 import type { ApiContext } from '../context';
+import { addFollower } from '../followers';
 import { input } from '../json-schema';
 import { LogPage } from '../objects';
 import { ApiProblem } from '../problem';
@@ -49,11 +50,8 @@ const FOLLOW_QUERY = input({
 
 const SSE = { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 };
 const PAGE_LINES = 1_000;
-/** Most logs that one user follows at once. */
-const MAX_FOLLOWERS = 100;
 /** A user who has lost access may see lines for this long. */
 const RECHECK_MS = 5_000;
-const followers = new Map<string, number>();
 
 type Filter = {
   stream?: LogLine['stream'];
@@ -147,7 +145,8 @@ function routesOf(path: string, tag: string, object: string, find: FindLog): Api
       handle: async (call) => {
         const { logId, name } = await find(call);
         const logs = logsOf(call);
-        return { stream: (reply) => download(logs, logId, toFilter(call.query), name, reply, call.signal) };
+        const groups = whileAllowed(call, find, storedLines(logs, logId, toFilter(call.query)));
+        return { stream: (reply) => download(groups, name, reply, call.signal) };
       },
     }),
   ];
@@ -193,21 +192,6 @@ function lineView({ seq, at, stream, replica, text }: LogLine): LogPage['data'][
   return { seq, at: timeOf(at), stream, level: levelOf({ stream, text }), replica, text };
 }
 
-/** Counts a follower of a log. Returns a function that removes it. Throws ApiProblem when the user follows too many. */
-function addFollower(userId: string): () => void {
-  const num = followers.get(userId) ?? 0;
-  if (num >= MAX_FOLLOWERS)
-    throw new ApiProblem('too_many_attempts', `expected at most ${MAX_FOLLOWERS} followed logs at once`, {
-      headers: { 'Retry-After': '10' },
-    });
-  followers.set(userId, num + 1);
-  return () => {
-    const left = (followers.get(userId) ?? 1) - 1;
-    if (left === 0) followers.delete(userId);
-    else followers.set(userId, left);
-  };
-}
-
 /** Passes lines on while the caller may read the log. Checks the access from time to time. */
 async function* whileAllowed(
   call: ApiCall<unknown>,
@@ -239,9 +223,7 @@ async function follow(groups: AsyncIterable<readonly LogLine[]>, reply: HttpRepl
 }
 
 async function download(
-  logs: Logs,
-  logId: string,
-  filter: LogFilter,
+  groups: AsyncIterable<readonly LogLine[]>,
   name: string,
   reply: HttpReply,
   signal: AbortSignal,
@@ -250,35 +232,28 @@ async function download(
     'Content-Type': 'application/gzip',
     'Content-Disposition': `attachment; filename="${name}.log.gz"`,
   });
-  const gzip = createGzip();
-  const sending = (async () => {
-    for await (const bytes of gzip) if (!stream.write(bytes as Buffer)) await stream.drained();
-  })();
-  try {
-    // Lines that expire during the download are skipped.
-    for (
-      let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1;
-      after !== undefined && !signal.aborted;
-    ) {
-      const page: Page = await logs
-        .read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter })
-        .catch((error: unknown) => {
-          if (error instanceof LogExpiredError)
-            return { lines: [], next: error.firstSeq - 1, firstSeq: undefined, lastSeq: undefined };
-          throw error;
-        });
-      const text = page.lines
-        .map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`)
-        .join('');
-      if (text !== '' && !gzip.write(text)) await once(gzip, 'drain');
-      after = page.next === undefined ? undefined : page.next + 1;
-    }
-    gzip.end();
-    await sending;
-    stream.end();
-  } catch {
-    gzip.destroy();
-    await sending.catch(() => {});
-    stream.destroy();
+  // The reader of the gzip stream gets its errors.
+  const gzip = pipeline(textOf(groups), createGzip(), () => {});
+  // The response has begun, so that its early end is the only sign of an error.
+  await sendPieces(stream, gzip, { signal }).catch(() => {});
+}
+
+async function* textOf(groups: AsyncIterable<readonly LogLine[]>): AsyncGenerator<string, void> {
+  for await (const lines of groups)
+    yield lines.map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`).join('');
+}
+
+/** Reads all stored lines. Skips those that expire meanwhile. */
+async function* storedLines(logs: Logs, logId: string, filter: LogFilter): AsyncGenerator<readonly LogLine[], void> {
+  let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1;
+  while (after !== undefined) {
+    const page: Pick<Page, 'lines' | 'next'> = await logs
+      .read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter })
+      .catch((error: unknown) => {
+        if (error instanceof LogExpiredError) return { lines: [], next: error.firstSeq - 1 };
+        throw error;
+      });
+    if (page.lines.length > 0) yield page.lines;
+    after = page.next === undefined ? undefined : page.next + 1;
   }
 }

@@ -123,3 +123,22 @@ test('a stream ends once its deployment is gone', async () => {
   changed(deploymentId);
   await expect(rest).rejects.toBeInstanceOf(ApiFailure);
 });
+
+test('limits the streams that one user follows at once, and counts down when they end', async () => {
+  const { body } = await owner.post('/api/v1/tokens', { name: 'follower', rights: 'read' });
+  const leaving = new AbortController();
+  const follow = (path: string, signal?: AbortSignal): Promise<Response> =>
+    fetch(`${url}/api/v1${path}`, { headers: { authorization: `Bearer ${body.token}` }, signal: signal ?? null });
+  const paths = ['/events/stream', `/deployments/${deploymentId}/events/stream`];
+  await Promise.all(Array.from({ length: 100 }, (_, i) => follow(paths[i % 2], leaving.signal)));
+  for (const path of paths) {
+    const refused = await follow(path);
+    expect([refused.status, ((await refused.json()) as { code: string }).code]).toEqual([429, 'too_many_attempts']);
+  }
+  leaving.abort();
+  await untilFollowers(0);
+  const next = new AbortController();
+  expect((await follow(paths[0], next.signal)).status).toBe(200);
+  next.abort();
+  await untilFollowers(0);
+});

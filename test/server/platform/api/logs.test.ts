@@ -25,6 +25,8 @@ let owner: Person;
 let stranger: Person;
 let folder: string;
 let logs: LogStore;
+/** Whether the owner may read. */
+let mayRead: boolean;
 
 beforeAll(async () => {
   service = await Service.open();
@@ -33,10 +35,11 @@ beforeAll(async () => {
 });
 afterAll(() => service.close());
 beforeEach(() => {
+  mayRead = true;
   folder = mkdtempSync(join(tmpdir(), 'capstan-log-routes-'));
   logs = new LogStore({ folder, redact: (text) => text, segmentBytes: 500, maxBytes: 5_000 });
   const mine = async ({ userId }: ServiceActor, id: string) => {
-    if (userId !== owner.userId) throw new ServiceError('not_found', 'object not found');
+    if (userId !== owner.userId || !mayRead) throw new ServiceError('not_found', 'object not found');
     return { id };
   };
   const store = {
@@ -60,6 +63,9 @@ class Recorded implements HttpReply {
   bytes = Buffer.alloc(0);
   state = 'open';
   onWrite: (() => void) | undefined;
+  /** Whether the client reads nothing. */
+  isStalled = false;
+  #onDestroy: (() => void)[] = [];
 
   send(status: number, headers: any, body: any): void {
     Object.assign(this, { hasStarted: true, status, headers, bytes: Buffer.from(body ?? ''), state: 'ended' });
@@ -70,14 +76,16 @@ class Recorded implements HttpReply {
       write: (data: string | Uint8Array) => {
         this.bytes = Buffer.concat([this.bytes, Buffer.from(data as string)]);
         this.onWrite?.();
-        return true;
+        return !this.isStalled;
       },
-      drained: () => Promise.resolve(),
+      drained: () =>
+        this.isStalled ? new Promise<void>((resolve) => this.#onDestroy.push(resolve)) : Promise.resolve(),
       end: () => {
         this.state = 'ended';
       },
       destroy: () => {
         this.state = 'destroyed';
+        this.#onDestroy.forEach((resolve) => resolve());
       },
     };
   }
@@ -307,4 +315,30 @@ test('downloads all lines as gzipped text', async () => {
   expect(gunzipSync((await ask(owner, `${VERSION_LOGS}/download?q=oops`)).bytes).toString()).toBe(
     '2023-11-14T22:13:20.000Z 2 stderr oops\n',
   );
+});
+
+test('a download whose client reads nothing ends with the call', async () => {
+  await write(1, 40);
+  const controller = new AbortController();
+  const { state } = await ask(owner, `${VERSION_LOGS}/download`, {
+    signal: controller.signal,
+    onWrite: (reply) => {
+      reply.isStalled = true;
+      setImmediate(() => controller.abort());
+    },
+  });
+  expect(state).toBe('destroyed');
+});
+
+test('a download ends when the caller loses access to the log', async () => {
+  await write(1, 40);
+  const { lines } = await logs.read(VERSION, { limit: 40 });
+  let numPages = 0;
+  jest.spyOn(logs, 'read').mockImplementation(async () => {
+    service.clock.advance(10_000);
+    mayRead = numPages < 3;
+    return { lines, firstSeq: 1, lastSeq: 40, next: ++numPages < 10 ? 40 : undefined };
+  });
+  const { state } = await ask(owner, `${VERSION_LOGS}/download`);
+  expect([state, numPages]).toEqual(['destroyed', 4]);
 });

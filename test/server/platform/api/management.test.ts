@@ -475,12 +475,16 @@ overServices(() => {
         await send('[]'),
         await send('{"name":"a","slug":"a"}', { 'content-type': 'text/json' }),
         await send(`{"name":"${'x'.repeat(1_100_000)}"}`),
+        await send('['.repeat(300) + ']'.repeat(300)),
+        await send(`{${Array.from({ length: 10_001 }, (_, i) => `"${i}":1`).join()}}`),
       ];
       expect(replies.map(({ status, body }) => [status, body.code])).toEqual([
         [400, 'invalid_json'],
         [400, 'invalid_json'],
         [400, 'invalid_request'],
         [415, 'unsupported_media_type'],
+        [413, 'request_too_large'],
+        [413, 'request_too_large'],
         [413, 'request_too_large'],
       ]);
       expect(replies[0].text).not.toContain('secret');

@@ -85,6 +85,16 @@ overBackends((make) => {
       });
   });
 
+  test('keeps variables with the names of members of objects', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, { name: 'chat', env: { constructor: 'a', valueOf: 'b' } });
+    await store.activateVersion(ann, id, 1).catch(() => {});
+    await store.applyIntent(ann, id, 'stop');
+    await store.createVersion(ann, id, { note: 'again', secret_env: { toString: 'c' } });
+    const { env } = (await store.getVersion(ann, id, 2)).spec;
+    expect(env).toEqual({ constructor: 'a', valueOf: 'b', toString: null });
+  });
+
   test('names and aliases are unique among the deployments of an owner, and kept by a failed change', async () => {
     await open();
     const bob = await createUser('bob@example.com');

@@ -286,12 +286,14 @@ test('CSV has no formulas', () => {
     entry('-1', '@cmd'),
     entry('\t=1', 'a,b'),
     entry('a"b', 'two\r\nlines'),
+    entry('a;=1+1;b', '\uff1d1'),
   ]);
   const rows = text.split('\r\n2024-').map((row) => row.replace(/^10-04,user,usr_1,a@b\.example,key_1,/, ''));
   expect(rows.slice(1)).toEqual([
     `'+1,"'=HYPERLINK(""x"")",1,2,0,3,1.5,0,USD`,
     `'@cmd,'-1,1,2,0,3,1.5,0,USD`,
     `"a,b",'\t=1,1,2,0,3,1.5,0,USD`,
-    '"two\r\nlines","a""b",1,2,0,3,1.5,0,USD\r\n',
+    '"two\r\nlines","a""b",1,2,0,3,1.5,0,USD',
+    "'\uff1d1,a;'=1+1;b,1,2,0,3,1.5,0,USD\r\n",
   ]);
 });
