@@ -2,7 +2,7 @@
 export const MODEL_ARGUMENT =
   "GGUF file, model directory in Hugging Face's layout, name on the hub (ORG/NAME[@revision][:quantization or file]), or demo, the embedded model (default: demo)";
 
-/** The help of an argument that names a model of the hub. */
+/** The help of an argument that names a model from the hub. */
 export const HUB_MODEL_ARGUMENT = 'name on the hub: ORG/NAME[@revision][:quantization or file]';
 
 export const HUBS = ['huggingface', 'modelscope'] as const;

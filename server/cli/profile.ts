@@ -33,7 +33,7 @@ export function writeProfile(env: NodeJS.ProcessEnv, { url, token }: Profile): s
   const file = profileFile(env);
   const fresh = `${file}.${process.pid}`;
   const cannotKeep = (error: unknown): UsageError =>
-    new UsageError(`${file}: cannot keep the login (${codeOf(error)})`);
+    new UsageError(`${file}: cannot save the login (${codeOf(error)})`);
   try {
     fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
   } catch (error) {

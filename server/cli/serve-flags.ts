@@ -320,7 +320,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'max-step-ms',
     value: '<ms>',
-    help: 'limit of the milliseconds that new prompts add to the time between two tokens of a running stream, 0 for no limit (default: 100, on CUDA 50)',
+    help: 'maximum milliseconds that new prompts add to the time between two tokens of a running stream, 0 for no limit (default: 100, on CUDA 50)',
     apply: (o, value, source) => {
       o.engine.maxStepMs = parseInteger(value, source, 0);
     },
@@ -352,7 +352,7 @@ const ENGINE: readonly Definition[] = [
     name: 'speculative-config',
     value: '<json>',
     aliases: ['-sc'],
-    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, {"model": "DRAFT_MODEL", "num_speculative_tokens": 4} with a smaller model of the same vocabulary, {"method": "grammar", "num_speculative_tokens": 7} with the text that structured output forces, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
+    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, {"model": "DRAFT_MODEL", "num_speculative_tokens": 4} with a smaller model that has the same vocabulary, {"method": "grammar", "num_speculative_tokens": 7} with the text that structured output forces, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
     apply: (o, value, source) => {
       o.engine.speculative = parseSpeculation(value, source);
     },
@@ -706,15 +706,15 @@ const ACCESS: readonly Definition[] = [
   },
   {
     ...SHARED_FLAGS.maxBatches,
-    help: 'batches that have not ended; one more is refused (default: 100)',
+    help: 'maximum number of batches that have not ended; one more is refused (default: 100)',
   },
   {
     ...SHARED_FLAGS.maxBatchStorage,
-    help: 'size of all files of /v1/files together, those of results included, for example 2G (default: 10G)',
+    help: 'maximum size of all files of /v1/files together, results included, for example 2G (default: 10G)',
   },
   {
     ...SHARED_FLAGS.batchConcurrency,
-    help: 'lines of batches that run at the same time, at most: they leave the slots of other requests free (default: 16 on the CPU, --max-num-seqs on CUDA)',
+    help: 'maximum number of batch lines that run at the same time; they use only slots that other requests leave idle (default: 16 on the CPU, --max-num-seqs on CUDA)',
   },
   {
     name: 'on-revoke',

@@ -74,8 +74,8 @@ Peers that are not installed are left out.
 const SERVE_HELP = `
 The time to first token is the time from sending a request to the first chunk
 with text. Chunks without text do not count. Requests wait in this client only
-under --max-concurrency. With --request-rate they are sent on time, however busy
-the server is. Ctrl-C ends the run and reports the results so far.
+under --max-concurrency. With --request-rate they are sent on schedule, however
+busy the server is. Ctrl-C ends the run and reports the results so far.
 
 Examples:
   capstan bench serve --base-url http://127.0.0.1:8080 --random-input-len 256 --random-output-len 64 --num-prompts 32 --max-concurrency 8 --ignore-eos

@@ -36,7 +36,7 @@ export function addOpsBenchFlags(command: Command): Command {
   command
     .option('--rows <list>', 'rows of the steps: up to 64 decode one token each, above that one prompt', '1,8,64,512')
     .option('--dtype <type>', 'data type of the weights: f32, f16 or bf16', 'bf16')
-    .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
+    .option('--quantization <bits>', 'quantization of the weights: none, int8 or int4', 'none')
     .option('--kv-cache-dtype <type>', 'data type of the KV cache: auto (as the weights) or int8', 'auto')
     .option('--isa <name>', `CPU instruction set: ${CPU_ISAS.join(', ')}`, 'auto')
     .option('--context <tokens>', 'tokens in the KV cache of each sequence that decodes', '512')

@@ -39,7 +39,7 @@ export function addOfflineBenchFlags(command: Command): Command {
     )
     .option('--pin-threads', 'pin each CPU thread to a core')
     .option('--dtype <type>', 'data type of the weights: auto, f32, f16 or bf16', 'auto')
-    .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
+    .option('--quantization <bits>', 'quantize the weights at load: none, int8 or int4', 'none')
     .option('--max-num-seqs <number>', 'maximum number of sequences that run at the same time (default: 64)')
     .option('--max-num-batched-tokens <tokens>', 'maximum number of tokens per step (default: 512)')
     .option('--profile', 'print where the time of the steps goes, and how near the limit of the machine each part is')

@@ -20,7 +20,7 @@ export function addPeersBenchFlags(command: Command): Command {
     .option('--dir <dir>', 'folder with compare.py and the environments of the peers (default: benchmarks/peers)')
     .option(
       '--weights <type>',
-      'what the models of the peers have: bf16, int8 or int4; Capstan quantizes at load',
+      'type of the weights: bf16, int8 or int4; the models of the peers have it, and Capstan quantizes at load',
       'bf16',
     )
     .option('--checkpoint <dir>', 'model for Capstan, as make_model.py writes it', '/tmp/hf')

@@ -9,7 +9,7 @@ import { type CommandIo, PROCESS_IO } from './io';
 export function addDoctorCommand(program: Command, onExit: (code: number) => void, io: CommandIo = PROCESS_IO): void {
   program
     .command('doctor')
-    .description('show what this machine has, what Capstan uses of it, and why not more')
+    .description('show the hardware of this machine, what Capstan uses of it, and why it does not use more')
     .option('--json', 'print JSON')
     .action(async ({ json = false }: { json?: boolean }) => {
       const { machineInfo } = await import('../../../ts/index.js');

@@ -6,17 +6,23 @@ const DEFAULT_PATH = '/health';
 const DEFAULT_URL = `http://127.0.0.1:8080${DEFAULT_PATH}`;
 const DEFAULT_TIMEOUT_S = 5;
 const MAX_TIMEOUT_S = 3600;
+const HELP = `
+Examples:
+  capstan health
+  capstan health http://127.0.0.1:8090/readyz --timeout 2    the deployment service
+`;
 
 /** Adds `capstan health`. @param onExit Receives the exit code: 1 if the server is not healthy. */
 export function addHealthCommand(program: Command, onExit: (code: number) => void, io: CommandIo = PROCESS_IO): void {
   program
     .command('health')
-    .description('ask a server whether it is healthy: exit code 0 if it answers with a status below 300, else 1')
+    .description('check the health of a server: exit code 0 if it returns a status below 300, else 1')
+    .addHelpText('after', HELP)
     .argument(
       '[url]',
-      `address of the server, or of its health if that is not at ${DEFAULT_PATH} (default: ${DEFAULT_URL})`,
+      `URL of the server, or of its health check if that is not at ${DEFAULT_PATH} (default: ${DEFAULT_URL})`,
     )
-    .option('--timeout <seconds>', `time to wait for the answer (default: ${DEFAULT_TIMEOUT_S})`)
+    .option('--timeout <seconds>', `maximum time to wait for the response (default: ${DEFAULT_TIMEOUT_S})`)
     .action(async (text: string = DEFAULT_URL, { timeout }: { timeout?: string }) => {
       const url = healthUrl(text);
       const problem = await problemOf(url, parseTimeoutMs(timeout));

@@ -24,7 +24,7 @@ export function renderModels(models: readonly CachedRepository[], nowMs: number)
   return renderTable(['NAME', 'REVISION', 'COMMIT', 'SIZE', 'FILES', 'LAST USED'], rows);
 }
 
-/** Returns the description of a model of the hub in lines. */
+/** Returns the description of a model from the hub in lines. */
 export function describeModel(info: ModelInfo): string {
   const { repository, revision, commit, format, quantization, files, totalBytes, downloadBytes } = info;
   const unchecked = uncheckedWarning(info);

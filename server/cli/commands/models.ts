@@ -22,14 +22,21 @@ interface Flags {
 
 /** Adds `capstan pull` and `capstan models …`. @param onExit Receives the exit code. */
 export function addModelCommands(program: Command, onExit: (code: number) => void, io: CommandIo = PROCESS_IO): void {
-  addFitFlags(program.command('pull').description('download a model of the hub, or bring it up to date'))
+  addFitFlags(program.command('pull').description('download a model from the hub, or update it'))
     .argument('<name>', HUB_MODEL_ARGUMENT)
     .addHelpText('after', PULL_HELP)
     .action(async (name: string, flags: Flags) => onExit(await pull(name, flags, io)));
-  const models = program.command('models').description('manage the models of the hub on this machine');
+  const models = program
+    .command('models')
+    .description('manage the downloaded models on this machine')
+    .addHelpText('after', MODELS_HELP);
   const json = (command: Command): Command => command.option('--json', 'print JSON');
   json(
-    addHub(models.command('list').description('list the models in the cache, those of other programs included')),
+    addHub(
+      models
+        .command('list')
+        .description('list the models in the cache, including those that other programs downloaded'),
+    ),
   ).action((flags: Flags) => list(flags, io));
   json(addFitFlags(models.command('info').description('show what a load would download, and whether the model fits')))
     .argument('<name>', HUB_MODEL_ARGUMENT)
@@ -152,4 +159,11 @@ Examples:
   capstan pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M    one quantization of a GGUF repository
   capstan pull ORG/NAME@v1.0                             a branch, a tag or a commit
   capstan serve $(capstan pull ORG/NAME)                 prints the path
+`;
+
+const MODELS_HELP = `
+Examples:
+  capstan models list
+  capstan models info Qwen/Qwen2.5-0.5B-Instruct --max-model-len 8K
+  capstan models rm ORG/NAME@v1.0
 `;

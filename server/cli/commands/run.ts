@@ -19,7 +19,7 @@ export function addRunCommand(program: Command, onExit: (code: number) => void, 
     .command('run')
     .description('answer one prompt with a model in this process, and exit')
     .argument('[model]', MODEL_ARGUMENT)
-    .option('-p, --prompt <text>', 'prompt; the text of standard input is added to it')
+    .option('-p, --prompt <text>', 'prompt; the text from standard input is added to it')
     .option('--json', 'print JSON: the text, reasoning, finish reason and usage')
     .addHelpText('after', HELP);
   addLocalModelFlags(command).action(async (model: string | undefined, flags: Flags) =>
@@ -53,7 +53,7 @@ async function run(model: string, flags: Flags, io: CommandIo): Promise<number> 
       await engine.close();
     }
   } catch (error) {
-    // As for `head`, a reader that has seen enough is no error.
+    // A reader that stops early, such as `head`, is not an error.
     if (outGone?.aborted === true) return 0;
     if (!shutdown.signal.aborted) throw withFlagNames(error);
     io.err('stopped\n');

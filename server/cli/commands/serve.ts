@@ -58,16 +58,16 @@ instead of dashes. Each flag is also an environment variable
 file. The command line overrides the environment, and the environment overrides
 the file.
 
-Other flags of vLLM are ignored with a warning if they have no effect here.
-Flags that would change responses or capacity are refused.
+vLLM flags that have no effect here are ignored with a warning. vLLM flags that
+would change responses or capacity are refused.
 
 Examples:
   capstan serve                                           the embedded model on http://127.0.0.1:8080
   capstan serve Qwen3-4B-Q4_K_M.gguf                      a GGUF file
   capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
-  capstan serve Qwen/Qwen2.5-0.5B-Instruct                a model of the hub, downloaded once
+  capstan serve Qwen/Qwen2.5-0.5B-Instruct                a model from the hub, downloaded once
   capstan serve Qwen3-4B-Q4_K_M.gguf BAAI/bge-m3 --alias fast=Qwen3-4B-Q4_K_M
-  capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090
+  capstan serve DIR --access-control --admin-port 9090    requires a key (capstan keys create); probes on port 9090
   capstan serve DIR --ssl-keyfile key.pem --ssl-certfile cert.pem
   PLATFORM_SERVING_PRODUCTION=1 capstan serve DIR         port 80 on all addresses
 `;

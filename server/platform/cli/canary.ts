@@ -23,7 +23,7 @@ interface SetFlags {
 export function addCanaryCommand(program: Command, io?: CommandIo): void {
   const canary = program
     .command('canary')
-    .description('compare a new version with the active one, and decide about it')
+    .description('compare a new version with the active one, then promote it or roll it back')
     .addHelpText('after', HELP_TAIL);
   remote(canary, 'get <name>', 'show the last canary of a deployment and its comparison', get, io);
   remote<SetFlags>(canary, 'set <name>', 'change which requests go to the running canary', set, io)

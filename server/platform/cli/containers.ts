@@ -35,14 +35,14 @@ export function addContainersCommand(program: Command, io?: CommandIo): void {
     remote<CreateFlags & { name?: string }>(
       containers,
       'edit <name>',
-      'change what a container runs from its next start; without a flag, a setting stays as it is',
+      'change what a container runs from its next start; settings without a flag do not change',
       edit,
       io,
     ),
     { of: 'container', isChange: true },
   ).option('--name <text>', 'new name');
   addWaitFlags(
-    remote<WaitFlags>(containers, 'start <name>', 'start a container; its URL leads to its port 8080', start, io),
+    remote<WaitFlags>(containers, 'start <name>', 'start a container; its URL forwards to its port 8080', start, io),
     'the container runs',
   );
   remote(containers, 'stop <name>', 'stop a container; its data sources stay', stop, io);
@@ -178,6 +178,6 @@ Examples:
   capstan containers start lab --wait
   capstan deploy chat --container lab --wait
 
-While a container runs, its URL leads to its port 8080. Only user-level keys of its owner may use it:
+While a container runs, its URL forwards to its port 8080. Only user-level keys of its owner may use it:
   curl "$(capstan containers get lab --json | jq -r .url)/v1/models" -H "Authorization: Bearer $KEY"
 `;

@@ -35,7 +35,7 @@ export function addDataPull(data: Command, io?: CommandIo): void {
   const command = remote<Flags>(
     data,
     'pull <name> [model]',
-    'download a model of the hub into a data source, on the machine of the service',
+    'download a model from the hub into a data source, on the machine of the service',
     pull,
     io,
   );
@@ -43,7 +43,7 @@ export function addDataPull(data: Command, io?: CommandIo): void {
     .option('--hub <name>', 'where the model is downloaded from: huggingface or modelscope (default: huggingface)')
     .option(
       '--token-secret <name>',
-      "token for a gated or private model; its value comes from this variable of this command's environment, is encrypted and never shown",
+      'environment variable with the token for a gated or private model; the token is encrypted and never shown',
     )
     .option('--description <text>', 'description of a new data source')
     .option(
@@ -164,9 +164,9 @@ function toSuggestion(
 
 const HELP_TAIL = `
 The service downloads in the background, and continues after a restart. If the
-data source exists, its model is replaced, which needs that nothing uses it.
-Without a model, the last one is pulled again. Administrators can pull for all
-owners, others for owners with a disk quota.
+data source exists and nothing uses it, its model is replaced. Without a model,
+the last one is pulled again. Administrators can pull for all owners, others
+only for owners with a disk quota.
 
 Examples:
   capstan data pull qwen Qwen/Qwen2.5-0.5B-Instruct --wait

@@ -59,7 +59,7 @@ export function addRoutingFlags(command: Command, { isChange }: { isChange: bool
   command
     .option(
       '--alias <name>',
-      `further name of the deployment as a model of the API; repeatable, at most ${MAX_ALIASES}${replacing('aliases')}`,
+      `another name for the deployment in the model field of requests; repeatable, at most ${MAX_ALIASES}${replacing('aliases')}`,
       collect,
     )
     .option(

@@ -77,8 +77,8 @@ const HELP_TAIL = `
 Examples:
   capstan deploy chat --wait                                    the embedded model
   capstan deploy qwen --model qwen2.5-0.5b --max-model-len 8K   a data source from capstan data list
-  capstan deploy small --model Qwen/Qwen2.5-0.5B-Instruct --quantization int8 --wait   a model of the hub
+  capstan deploy small --model Qwen/Qwen2.5-0.5B-Instruct --quantization int8 --wait   a model from the hub
   capstan deploy own --input app --start 'exec python3 /platform/input/input0/serve.py --port 80'
-  capstan deploy cloud --upstream https://api.example.com/v1 --upstream-secret PROVIDER_KEY   a server elsewhere
+  capstan deploy cloud --upstream https://api.example.com/v1 --upstream-secret PROVIDER_KEY   another server
   capstan deploy chat --container lab --access-control          what the training container runs
 `;

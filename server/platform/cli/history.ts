@@ -41,7 +41,8 @@ export function addHistoryCommands(program: Command, io?: CommandIo): void {
     .option('--action <name>', 'only entries with this action, for example key.created')
     .option('--target <id>', 'only entries about the object with this ID')
     .option('--from <time>', 'only entries since this time, for example 2030-01-31T12:00:00Z')
-    .option('-n, --lines <number>', 'maximum number of entries (default: 50)');
+    .option('-n, --lines <number>', 'maximum number of entries (default: 50)')
+    .addHelpText('after', AUDIT_TAIL);
 }
 
 async function events({ client, flags, args: [name], io }: Call<{ follow?: boolean }>): Promise<void> {
@@ -106,3 +107,9 @@ async function audit({ client, flags, io }: Call<AuditFlags>): Promise<void> {
 function withId({ id, name }: AuditEvent['target']): string {
   return name === null ? id : `${plain(name)} (${id})`;
 }
+
+const AUDIT_TAIL = `
+Examples:
+  capstan audit --action key.created --lines 10
+  capstan audit --org lab --from 2030-01-31T12:00:00Z
+`;

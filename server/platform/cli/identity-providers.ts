@@ -30,7 +30,7 @@ const PATH = '/identity-providers';
 export function addIdentityProvidersCommand(program: Command, io?: CommandIo): void {
   const providers = program
     .command('identity-providers')
-    .description('manage the OpenID Connect providers with which users sign in (administrators)')
+    .description('manage the OpenID Connect providers that users sign in with (administrators)')
     .addHelpText('after', HELP_TAIL);
   remote(providers, 'list', 'list the identity providers', list, io);
   remote(providers, 'get <provider>', 'show an identity provider; PROVIDER is its name or ID', get, io);
@@ -94,7 +94,7 @@ function withFlags(command: Command): void {
     )
     .option('--require-group <on>', 'on: admit only users in a mapped group (default: off)')
     .option('--link-by-email <on>', 'on: the first sign-in takes over the account of a verified address (default: off)')
-    .option('--recheck <duration>', 'how long a sign-in counts before the provider must confirm it (default: 1h)');
+    .option('--recheck <duration>', 'how long a sign-in is valid before the provider must confirm it (default: 1h)');
 }
 
 async function list({ client, flags, io }: Call<object>): Promise<void> {

@@ -32,20 +32,32 @@ const PERIODS = ['day', 'month', 'total'];
 
 /** Adds `capstan prices …`, `capstan budgets …` and `capstan spend`. */
 export function addMoneyCommands(program: Command, io?: CommandIo): void {
-  const prices = program.command('prices').description('show and change what the tokens of models cost');
+  const prices = program
+    .command('prices')
+    .description('show and change the prices of tokens')
+    .addHelpText('after', PRICES_TAIL);
   remote(prices, 'list', 'list the prices per million tokens', listPrices, io);
   remote<PriceFlags>(
     prices,
     'set <model>',
-    "set the price of a deployment's name, of NAME/MODEL, or of '*' for all others (administrators)",
+    "set the price for a deployment (NAME), one of its models (NAME/MODEL), or '*', all others (administrators)",
     setPrice,
     io,
   )
-    .requiredOption('--input <price>', 'price of a million prompt tokens')
-    .requiredOption('--output <price>', 'price of a million completion tokens')
-    .option('--cached-input <price>', 'price of a million prompt tokens that were cached (default: --input)')
-    .option('--max-output-tokens <number>', 'what a request without a limit may generate under a budget');
-  remote(prices, 'currency <name>', 'name the currency of all prices and budgets (administrators)', setCurrency, io);
+    .requiredOption('--input <price>', 'price of a million prompt tokens (required)')
+    .requiredOption('--output <price>', 'price of a million completion tokens (required)')
+    .option('--cached-input <price>', 'price of a million prompt tokens found in the prefix cache (default: --input)')
+    .option(
+      '--max-output-tokens <number>',
+      'maximum number of completion tokens of a request without a limit, under a budget (default: 16384)',
+    );
+  remote(
+    prices,
+    'currency <name>',
+    'set the name of the currency of all prices and budgets; no amount changes (administrators)',
+    setCurrency,
+    io,
+  );
   remote<{ yes?: boolean }>(prices, 'delete <model>', 'delete a price (administrators)', deletePrice, io).option(
     '--yes',
     'confirm the deletion',
@@ -55,12 +67,12 @@ export function addMoneyCommands(program: Command, io?: CommandIo): void {
     .command('budgets')
     .description('limit what keys and owners may spend')
     .addHelpText('after', BUDGETS_TAIL);
-  remote(budgets, 'list', 'list budgets, and what was spent in their periods', listBudgets, io);
+  remote(budgets, 'list', 'list budgets, and what was spent in the current period of each', listBudgets, io);
   remote<BudgetFlags>(budgets, 'create <amount>', 'create a budget for a key or an owner', createBudget, io)
     .option('--key <id>', 'limit this key')
     .option('--owner <owner>', 'limit user:EMAIL or org:SLUG (administrators)')
-    .requiredOption('--per <period>', 'day, month or total')
-    .option('--alert <percent...>', 'percentages that cause an event budget.alert (default: 80 and 100)');
+    .requiredOption('--per <period>', 'period of the budget: day, month or total (required)')
+    .option('--alert <percent...>', 'percentages at which the event budget.alert is sent (default: 80 and 100)');
   remote<BudgetFlags & { amount?: string }>(budgets, 'edit <budget>', 'change a budget', editBudget, io)
     .option('--amount <amount>', 'the new amount')
     .option('--alert <percent...>', 'the new percentages');
@@ -70,11 +82,11 @@ export function addMoneyCommands(program: Command, io?: CommandIo): void {
   );
 
   remote<SpendFlags>(program, 'spend', 'show what requests have cost', spend, io)
-    .option('--owner <owner>', 'only org:SLUG, or user for yourself')
+    .option('--owner <owner>', 'only requests of org:SLUG, or of yourself: user')
     .option('--key <id>', 'only requests with this key')
     .option('--from <day>', 'first day in UTC, such as 2030-01-01 (default: 30 days before the last)')
     .option('--to <day>', 'last day in UTC (default: today)')
-    .option('--by <what>', 'day, owner, key or model', 'day')
+    .option('--by <what>', 'group by day, owner, key or model', 'day')
     .option('--csv', 'print all entries as CSV');
 }
 
@@ -255,9 +267,15 @@ function toText(nanos: bigint): string {
   return `${text.slice(0, -NANO_DIGITS)}.${text.slice(-NANO_DIGITS)}`.replace(/\.?0+$/, '');
 }
 
-const BUDGETS_TAIL = `
+const PRICES_TAIL = `
 Examples:
   capstan prices set chat --input 0.15 --cached-input 0.075 --output 0.6
+  capstan prices set '*' --input 0.05 --output 0.2    all other deployments
+  capstan prices currency EUR
+`;
+
+const BUDGETS_TAIL = `
+Examples:
   capstan budgets create 25 --per month --key key_… --alert 50 80 100
   capstan budgets create 500 --per month --owner org:research
   capstan spend --by model --from 2030-01-01

@@ -39,7 +39,10 @@ export function addAdministrationCommands(program: Command, io?: CommandIo): voi
     .option('--cpus <number>', 'maximum CPU cores of running replicas, for example 16 or 0.5, or none')
     .option('--memory <size>', 'maximum memory of running replicas, for example 64GiB, or none')
     .option('--disk <size>', 'maximum size of data sources and copied home folders, for example 500GiB, or none');
-  const accounts = program.command('accounts').description('manage the accounts of the service (administrators)');
+  const accounts = program
+    .command('accounts')
+    .description('manage the accounts of the service (administrators)')
+    .addHelpText('after', ACCOUNTS_TAIL);
   remote<{ match?: string }>(accounts, 'list', 'list accounts, with their roles', listAccounts, io).option(
     '--match <text>',
     'only accounts with this text in the email address',
@@ -226,6 +229,13 @@ function nameOf({ type, name }: OwnerQuota['owner']): string {
 function usedOf(used: number, quota: number | null, format: (value: number) => string): string {
   return quota === null ? `${format(used)} (no limit)` : `${format(used)} of ${format(quota)}`;
 }
+
+const ACCOUNTS_TAIL = `
+Examples:
+  capstan accounts list --match example.com
+  capstan accounts promote ada@example.com
+  capstan accounts reset-password bob@example.com
+`;
 
 const HELP_TAIL = `
 Examples:

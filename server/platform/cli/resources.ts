@@ -25,7 +25,10 @@ interface ImageFlags {
 
 /** Adds `capstan images …`, `capstan data …` and `capstan compute`. */
 export function addResourceCommands(program: Command, io?: CommandIo): void {
-  const images = program.command('images').description('manage images, the environments that deployments run in');
+  const images = program
+    .command('images')
+    .description('manage images, the environments that deployments run in')
+    .addHelpText('after', IMAGES_TAIL);
   remote(images, 'list', 'list images', listImages, io);
   remote<ImageFlags>(images, 'create <name:version>', 'create an image (administrators)', createImage, io)
     .option('--type <type>', "image type: host-env, with the programs of the service's machine (default: host-env)")
@@ -41,7 +44,8 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
 
   const data = program
     .command('data')
-    .description('manage data sources, the folders that deployments and containers can mount');
+    .description('manage data sources, the folders that deployments and containers can mount')
+    .addHelpText('after', DATA_TAIL);
   remote(data, 'list', 'list data sources', listData, io);
   remote<DataFlags>(
     data,
@@ -54,7 +58,7 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
     .option('--type <type>', 'type of the contents: dataset, model, workspace or upload (default: model)')
     .option(
       '--visibility <who>',
-      'who can use it; private or org: only its owner; public: all users (default: private)',
+      'who can use it: private or org (only its owner), or public (all users) (default: private)',
     )
     .option('--owner <owner>', 'owner of the data source: org:SLUG (default: yourself)')
     .option('--description <text>', 'description of the contents');
@@ -63,7 +67,7 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
   remote<DataFlags>(data, 'edit <name>', 'change a data source (administrators)', editData, io)
     .option('--name <name>', 'new name')
     .option('--description <text>', 'description of the contents; an empty value removes it')
-    .option('--visibility <who>', 'who can use it; private or org: only its owner; public: all users')
+    .option('--visibility <who>', 'who can use it: private or org (only its owner), or public (all users)')
     .option('--path <dir>', 'new folder; only while nothing uses the data source');
   remote<{ cancel?: boolean }>(
     data,
@@ -75,7 +79,7 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
   remote<{ yes?: boolean }>(
     data,
     'delete <name>',
-    'delete a data source; its folder is kept unless a pull has made it',
+    'delete a data source; its folder is kept unless a pull created it',
     removeData,
     io,
   ).option('--yes', 'confirm the deletion');
@@ -284,3 +288,16 @@ async function compute({ client, flags, io }: Call<object>): Promise<void> {
     ]),
   );
 }
+
+const IMAGES_TAIL = `
+Examples:
+  capstan images list
+  capstan images create python:3.13 --start 'exec python3 /platform/input/input0/serve.py'
+`;
+
+const DATA_TAIL = `
+Examples:
+  capstan data create qwen --path /data/Qwen2.5-0.5B-Instruct
+  capstan data pull qwen Qwen/Qwen2.5-0.5B-Instruct --wait
+  capstan data get qwen
+`;

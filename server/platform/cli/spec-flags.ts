@@ -54,7 +54,7 @@ export interface SpecFlags {
 interface SpecHelp {
   /** What runs: the replicas of a deployment, or a container. */
   of: 'deployment' | 'container';
-  /** Whether the command changes an earlier specification. Values without a flag then stay as they are. */
+  /** Whether the command changes an earlier specification. Values without a flag then do not change. */
   isChange: boolean;
 }
 
@@ -112,11 +112,11 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
   return [
     new Option(
       '--hub <name>',
-      `where a model of the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
+      `where a model from the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
     ).hideHelp(isContainer),
     new Option(
       '--token-secret <name>',
-      "token for a gated or private model of the hub; its value comes from this variable of this command's environment, is encrypted and never shown",
+      'environment variable with the token for a gated or private model on the hub; the token is encrypted and never shown',
     ).hideHelp(isContainer),
     new Option('--task <task>', `what the model does: generate, embed or score${byDefault('what its files say')}`),
     new Option(
@@ -276,7 +276,7 @@ async function toBindings(
   return { bindings, modelPath: isSource ? `/platform/input/input${names.length - 1}` : model };
 }
 
-const MODEL_ADVICE = 'Expected demo, a data source (capstan data list) or a model of the hub such as Qwen/Qwen3-4B';
+const MODEL_ADVICE = 'Expected demo, a data source (capstan data list) or a model from the hub such as Qwen/Qwen3-4B';
 
 /** Whether a model is a name on the hub. A data source of that name comes first, unless it begins with `hf:`. */
 async function isOfHub(client: Client, model: string): Promise<boolean> {

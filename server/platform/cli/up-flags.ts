@@ -99,7 +99,7 @@ const LISTENING: readonly Definition[] = [
   {
     name: 'console-host',
     value: '<name>',
-    help: 'host name of the console alone, for example console.example.com; the console works under no other name, and deployments never under this one',
+    help: 'separate host name for the console, for example console.example.com; the console works only under this name, and deployments never do',
     apply: (o, value, source) => {
       o.consoleHost = parseDomain(value, source);
     },
@@ -230,7 +230,7 @@ const DEPLOYMENTS: readonly Definition[] = [
   {
     name: 'replica-disk',
     value: '<bytes>',
-    help: 'what one replica may add to its home, for example 50G; over it the replica stops with the reason disk_quota_exceeded (default: 20G)',
+    help: 'maximum that one replica may add to its home, for example 50G; above it the replica stops with the reason disk_quota_exceeded (default: 20G)',
     apply: (o, value, source) => {
       o.replicaDiskBytes = parseBytes(value, source);
     },
@@ -270,15 +270,15 @@ const STORAGE: readonly Definition[] = [
   },
   {
     ...SHARED_FLAGS.maxBatches,
-    help: 'batches that have not ended; one more is refused. One owner can have a quarter of them (default: 100)',
+    help: 'maximum number of batches that have not ended; one more is refused; one owner can have a quarter (default: 100)',
   },
   {
     ...SHARED_FLAGS.maxBatchStorage,
-    help: 'size of all files of /v1/files together, those of results included, for example 2G. The files of one owner, results included, can take a quarter (default: 10G)',
+    help: 'maximum size of all files of /v1/files together, results included, for example 2G; one owner can use a quarter (default: 10G)',
   },
   {
     ...SHARED_FLAGS.batchConcurrency,
-    help: 'lines of batches that run at the same time in each replica, at most (default: 16)',
+    help: 'maximum number of batch lines that run at the same time in each replica (default: 16)',
   },
 ];
 

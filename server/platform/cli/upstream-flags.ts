@@ -4,7 +4,7 @@ import type { DeploymentEdit, NewDeployment, Deployment } from '../api/objects';
 import { UPSTREAM_INTERFACES } from '../gateway/upstreams/interfaces';
 import { defined, secretOf } from './spec-flags';
 
-/** Flags of a deployment that forwards to a server elsewhere. */
+/** Flags of a deployment that forwards to an upstream server. */
 export interface UpstreamFlags {
   upstream?: string;
   upstreamModel?: string;
@@ -19,7 +19,7 @@ export function addUpstreamFlags(command: Command, { isChange }: { isChange: boo
   command
     .option(
       '--upstream <url>',
-      `base URL of a server elsewhere${isChange ? '' : ', which gets the requests'}, such as https://api.example.com/v1`,
+      `base URL of another server${isChange ? '' : ', which gets the requests'}, such as https://api.example.com/v1`,
     )
     .option(
       '--upstream-secret <variable>',

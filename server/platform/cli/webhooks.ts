@@ -52,7 +52,7 @@ export function addWebhooksCommand(program: Command, io?: CommandIo): void {
   remote(
     webhooks,
     'disable <webhook>',
-    'disable a webhook; events while it is disabled are not sent',
+    'disable a webhook; events that happen while it is disabled are not sent',
     (call) => setEnabled(call, false),
     io,
   );

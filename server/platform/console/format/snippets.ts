@@ -17,7 +17,7 @@ const EMBEDDED_MODEL = 'demo';
 /** The name that clients of a deployment send as `model`, derived from the runtime options. */
 export function modelName(runtime: RuntimeOptions | undefined, deployment: string): string {
   if (runtime === undefined) return EMBEDDED_MODEL;
-  // A model of the hub has the name of its repository.
+  // A model from the hub has the name of its repository.
   const [, repository] = /^(?:hf:)?([\w.-]+\/[\w.-]+)/.exec(runtime.model ?? '') ?? [];
   if (repository !== undefined) return runtime.served_name ?? repository;
   return runtime.served_name ?? (runtime.model?.startsWith('/') === true ? deployment : EMBEDDED_MODEL);

@@ -5,7 +5,7 @@ type Tone = 'ok' | 'warn' | 'bad' | 'info' | 'idle';
 
 interface Look {
   tone: Tone;
-  /** The state changes by itself. */
+  /** The state is temporary: it changes without an action of the user. */
   isMoving?: boolean;
   /** Intentionally inactive. */
   isHollow?: boolean;

@@ -100,7 +100,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'reason.disk_full': '磁盘已满',
   'reason.disk_full.help': '服务的数据目录或副本的 home 目录已满。请清理磁盘空间，然后重新启动。',
   'reason.disk_quota_exceeded': '副本写入磁盘的数据过多',
-  'reason.disk_quota_exceeded.help': '副本在 home 目录中新增的文件超过了单个副本的上限。请减少写入，或删除旧文件。',
+  'reason.disk_quota_exceeded.help': '下方消息指明超出的上限：home 目录、文件数或缓存。请减少写入，或删除旧文件。',
   'reason.readiness_lost': '服务程序不再响应',
   'reason.readiness_lost.help': '服务程序曾经就绪，但现在健康检查失败。请查看日志。',
   'reason.driver_lost': '无法启动或找到副本进程',
@@ -551,7 +551,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'plot.keys': '使用方向键查看各点数值。',
   'plot.failed': '图表无法加载。请使用方向键查看数值。',
 
-  // servers elsewhere
+  // upstreams
   'upstream.title': '上游',
   'upstream.place': '运行位置',
   'upstream.place.here': '本机',
@@ -693,7 +693,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'spec.hub': '模型库',
   'spec.modelOfHubHint': '模型库中的模型。首次启动前由服务下载。',
   'spec.quantization': '加载时量化',
-  'spec.quantizationHint': '仅适用于 CPU。',
+  'spec.quantizationHint': '权重越小，速度越快，精度越低。',
   'spec.asInFile': '与文件相同',
   'spec.automatic': '自动',
   'spec.dtype': '数据类型',
@@ -975,7 +975,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'idp.issuerHint': '服务从此 URL 读取元数据。以后不能更改。',
   'idp.clientId': '客户端 ID',
   'idp.secret': '客户端密钥',
-  'idp.secretHint': '加密保存，不再显示。公共客户端没有密钥。',
+  'idp.secretHint': '加密保存，不再显示。公共客户端请留空。',
   'idp.secretKeep': '已保存密钥。输入新密钥即可替换。',
   'idp.redirect': '重定向 URI',
   'idp.redirectHint': '请在提供商处登记此重定向 URI：',

@@ -36,7 +36,7 @@ function joinName({ repository, revision, variant }: Name): string {
   return `${repository.trim()}${part('@', revision)}${part(':', variant)}`;
 }
 
-/** Downloads a model of the hub into a new data source, or again into the one that a pull has made. */
+/** Downloads a model from the hub into a new data source, or again into the one that a pull has made. */
 export function PullDialog({
   source,
   onClose,

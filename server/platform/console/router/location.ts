@@ -62,7 +62,7 @@ export function followLinks(): void {
   });
 }
 
-/** Takes the token out of the fragment, which no server sees. Removes it from the address and the history. */
+/** Returns the token in the fragment, which no server sees, and removes it from the address and the history. */
 export function takeToken(): string {
   const token = location.hash.slice(1);
   if (token !== '') history.replaceState(null, '', location.pathname);

@@ -54,7 +54,7 @@ export interface EnvRow {
 export type SpecSource = Pick<VersionSpec, 'image_id' | 'compute' | 'bindings' | 'env' | 'start_command' | 'runtime'> &
   Partial<Pick<VersionSpec, 'health_path' | 'start_deadline_s' | 'grace_s'>>;
 
-/** Whether a model is one of the hub, such as `ORG/NAME:Q4_K_M`. */
+/** Whether a model is one on the hub, such as `ORG/NAME:Q4_K_M`. */
 export function isHubModel(model: string): boolean {
   return /^(hf:)?[\w.-]+\/[\w.-]+([@:].*)?$/.test(model);
 }

@@ -3,7 +3,7 @@ import { t } from '../i18n';
 import { Checkbox, TextField } from '../ui/field';
 import { INTERFACES, isConvertible, isUrl, type UpstreamDraft } from './upstream-draft';
 
-/** The fields of a server elsewhere. */
+/** The fields of an upstream server. */
 export function UpstreamFields({
   draft,
   onChange,

@@ -18,7 +18,7 @@ function change(next: readonly Toast[]): void {
   for (const listener of listeners) listener();
 }
 
-/** Shows a short message. It disappears by itself, unless it reports a failure. */
+/** Shows a short message. It disappears automatically, unless it reports a failure. */
 export function toast(text: string, { isBad = false }: { isBad?: boolean } = {}): void {
   const id = nextId++;
   change([...toasts.slice(-3), { id, text, isBad }]);

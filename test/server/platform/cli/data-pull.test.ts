@@ -101,7 +101,7 @@ test('says which model is missing, and that a name is none', async () => {
   });
   expect(await run('pull', 'x', 'a/b/c')).toMatchObject({
     code: 2,
-    err: expect.stringContaining('model: expected a name of the hub, ORG/NAME') as string,
+    err: expect.stringContaining('model: expected a name on the hub, ORG/NAME') as string,
   });
   expect((await run('pull', 'x')).err).toContain('expected the name of a model, ORG/NAME');
 });
@@ -141,7 +141,7 @@ describe('a deployment', () => {
     return (await service.client.versions.get(found.id, 1)).spec;
   };
 
-  test('names a model of the hub, unless a data source has the name', async () => {
+  test('names a model from the hub, unless a data source has the name', async () => {
     expect((await deploy('on-hub', '--model', 'acme/tiny:Q4_0', '--hub', 'modelscope')).code).toBe(0);
     expect(await specOf('on-hub')).toMatchObject({
       runtime: { model: 'acme/tiny:Q4_0', hub: 'modelscope' },

@@ -130,7 +130,7 @@ describe('deployments', () => {
     [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, first, spare, aliased, chat$/],
     [
       ['deploy', 'x', '--model', 'nothing'],
-      /^no data source is called nothing\. Expected demo, a data source \(.*\) or a model of the hub such as/,
+      /^no data source is called nothing\. Expected demo, a data source \(.*\) or a model from the hub such as/,
     ],
     [['deploy', 'x', '--image', 'other:9'], /^no image is called other/],
     [['versions', 'get', 'chat', '7'], /\(404 not_found\)$/],

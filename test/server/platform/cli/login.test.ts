@@ -224,7 +224,7 @@ describe('the profile', () => {
     mkdirSync(file, { recursive: true });
     expect(await login()).toMatchObject({
       code: 2,
-      err: expect.stringContaining(`${file}: cannot keep the login (EISDIR)`),
+      err: expect.stringContaining(`${file}: cannot save the login (EISDIR)`),
     });
     expect(existsSync(`${file}.${process.pid}`)).toBe(false);
     expect(await run(['logout'])).toMatchObject({

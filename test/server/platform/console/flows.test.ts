@@ -833,15 +833,15 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     const tab = await browser.open();
     const { page, service } = tab;
     await tab.goto('/data');
-    await page.getByRole('progressbar', { name: 'Progress of the download' }).first().waitFor();
+    await page.getByRole('progressbar', { name: 'Download progress' }).first().waitFor();
     await page.getByText('1 GiB of 2.3 GiB · 45 MiB per second').waitFor();
     await tab.picture('pulls');
     expect(await tab.axeFaults()).toEqual([]);
     await page.getByRole('button', { name: 'Pull from the hub' }).click();
     const dialog = page.getByRole('dialog');
     await dialog.getByLabel('Model', { exact: true }).fill('Qwen/Qwen3-4B-GGUF:Q8_0');
-    await dialog.getByLabel('Token of the hub').fill('hf_secret');
-    await dialog.getByRole('button', { name: 'Does it fit?' }).click();
+    await dialog.getByLabel('Hub token').fill('hf_secret');
+    await dialog.getByRole('button', { name: 'Check whether it fits' }).click();
     await dialog.getByText('The model fits only if other programs end').waitFor();
     await dialog.getByText('This would fit: Q4_K_M').waitFor();
     await tab.picture('pull-dialog');
@@ -860,7 +860,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
-  test('deploys a model of the hub with a quantization', async () => {
+  test('deploys a model from the hub with a quantization', async () => {
     const tab = await browser.open();
     const { page, service } = tab;
     await tab.goto('/deployments/new');
@@ -870,7 +870,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await page.getByLabel('Hub', { exact: true }).selectOption('ModelScope');
     await page.getByLabel('Quantization at load').selectOption('int8');
     await page.getByText('More runtime options').click();
-    await page.getByLabel('Sequences at the same time').fill('8');
+    await page.getByLabel('Maximum running sequences').fill('8');
     await page.getByLabel('Chat template').fill('a file');
     await tab.picture('deploy-hub');
     expect(await tab.axeFaults()).toEqual([]);

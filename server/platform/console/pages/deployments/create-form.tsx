@@ -107,7 +107,7 @@ export function CreateForm({
             value={place}
             onChange={(next) => {
               setPlace(next);
-              // An open deployment with the key of a provider would spend the owner's money for everybody.
+              // An open deployment with the key of a provider would let anyone spend the owner's money.
               if (next === 'elsewhere') setRestricted(true);
             }}
             options={PLACES.map((value) => ({

@@ -10,7 +10,7 @@ import { Card } from '../../ui/page';
 import { ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 
-/** The server elsewhere that a deployment forwards to. Saving adds a version of it. */
+/** The upstream server that a deployment forwards to. Saving adds a version of it. */
 export function UpstreamSettings({
   of,
   upstream,

@@ -12,7 +12,7 @@ import { Table } from '../../ui/table';
 import { Ago } from '../../ui/time';
 import { toast } from '../../ui/toast';
 
-/** All versions of the server elsewhere that a deployment forwards to, newest first. */
+/** All versions of the upstream server that a deployment forwards to, newest first. */
 export function UpstreamVersions({
   of,
   onChange,

@@ -49,7 +49,7 @@ export function VersionNewPage({ id }: { id: string }) {
   );
 }
 
-/** Returns null for an empty text, and undefined for one that is no share. */
+/** Returns null for an empty text, and undefined for a text that is not a share. */
 function parseShare(text: string): number | null | undefined {
   if (text.trim() === '') return null;
   const percent = /^\d{1,3}$/.test(text.trim()) ? Number(text) : 0;
