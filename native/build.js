@@ -25,7 +25,7 @@ async function main() {
   fs.writeFileSync(stampFile, hash);
 }
 
-/** Whether build/Release was built from the present sources. */
+/** Whether build/Release was built from the current sources. */
 function isBuilt(hash) {
   return (
     fs.existsSync(stampFile) &&

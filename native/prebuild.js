@@ -41,7 +41,7 @@ function main() {
   console.log(`build/prebuilt/${target}`);
 }
 
-/** Makes a separate tree, so that the build folder of the source tree stays as it is. */
+/** Makes a separate tree, so that the build folder of the source tree does not change. */
 function prepareTree(work) {
   fs.mkdirSync(work, { recursive: true });
   for (const name of ['native', 'binding.gyp', 'package.json']) {

@@ -58,7 +58,7 @@ export { type Change, change, type ChangeOptions, lockWriters } from './access/s
 export { cannotOpen, connectDatabase, LibsqlDatabase, openDatabase } from './access/store/database';
 export { describeLocation, type DatabaseLocation } from './access/store/location';
 export { ACCESS, type Component, hasTable, isPostgres, needsMigration, readVersion } from './access/store/migrations';
-export { reserveRoom } from './access/store/reserve';
+export { reserveSpace } from './access/store/reserve';
 export type { AccessTables, AuditRow, Db, DeploymentRow, MemberRole, OwnerType, Tx } from './access/store/schema';
 export { type SerializedError, serveStore } from './access/store/serve-store';
 export { type AccessStore, createStore } from './access/store/store';

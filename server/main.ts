@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { run } from './cli/program';
 
-// A reader that has seen enough (`capstan serve --help | head`) is no error.
+// A reader that stops early (`capstan serve --help | head`) is not an error.
 process.stdout.on('error', () => {});
 
 void run(process.argv.slice(2)).then((exitCode) => {

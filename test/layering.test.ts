@@ -240,11 +240,11 @@ describe('scripts', () => {
     // A separate package: it imports the other one as `capstan/internal` and `capstan/internal/cli`.
     ['platform', []],
   ])('server/%s imports only the folders below it', (folder, may) => {
-    const room = (target: string) => target.replace(/^server\//, '').split('/')[0];
+    const topFolder = (target: string) => target.replace(/^server\//, '').split('/')[0];
     expect(
       violations(
         new RegExp(`^server/${folder}(/|$)`),
-        (target) => /^(server|ts)\//.test(target) && room(target) !== folder && !may.includes(room(target)),
+        (target) => /^(server|ts)\//.test(target) && topFolder(target) !== folder && !may.includes(topFolder(target)),
       ),
     ).toEqual([]);
   });

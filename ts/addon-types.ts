@@ -211,7 +211,7 @@ export interface NativeModelSpec {
   hasMtp: boolean;
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
-  /** The context length unless another is asked for; 0 = `maxPositionEmbeddings`. */
+  /** The context length unless another is requested; 0 = `maxPositionEmbeddings`. */
   defaultLength: number;
 }
 
@@ -674,7 +674,7 @@ export interface NativeStats {
   snapshotBytes: number;
   /** Sequences that continued from such a snapshot so far. */
   numSnapshotHits: number;
-  /** Memory of the compiled grammars that are not freed, and of their token masks. */
+  /** Memory of the compiled grammars in use or in the cache, and of their token masks. */
   grammarCacheBytes: number;
   /** Blocks evicted from the prefix cache so far. */
   numEvictions: number;
@@ -735,7 +735,7 @@ export interface NativeStats {
   allSteps: StepStats;
   /** Where the time of the steps has gone; null without `profile`. */
   profile: StepProfile | null;
-  /** Why the engine has failed for good, else null. */
+  /** Why the engine has failed permanently, else null. */
   failure: string | null;
 }
 

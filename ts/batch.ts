@@ -19,7 +19,7 @@ export type BatchRequest =
   | {
       /** Names the call in its result. */
       customId: string;
-      /** The conversation, as of {@link Engine.chat}. */
+      /** The conversation, as in {@link Engine.chat}. */
       messages: Messages;
       /** Options of the chat. Default: none. */
       options?: ChatOptions;
@@ -27,7 +27,7 @@ export type BatchRequest =
   | {
       /** Names the call in its result. */
       customId: string;
-      /** A text or token ids, as of {@link Engine.generate}. */
+      /** A text or token ids, as in {@link Engine.generate}. */
       prompt: string | Ids;
       /** Options of the completion. Default: none. */
       options?: SamplingParams & {
@@ -38,7 +38,7 @@ export type BatchRequest =
   | {
       /** Names the call in its result. */
       customId: string;
-      /** Texts or token ids, as of {@link Engine.embed}. */
+      /** Texts or token ids, as in {@link Engine.embed}. */
       inputs: string | Ids | readonly (string | Ids)[];
       /** Options of the embedding. Default: none. */
       options?: EmbedOptions;

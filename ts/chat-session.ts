@@ -53,7 +53,7 @@ export class ChatSession {
   /**
    * @param engine Answers the messages.
    * @param options The start of the conversation, and defaults of each call.
-   * @throws CapstanError `invalid_argument` for a value that is no engine, unknown options, invalid messages, or a
+   * @throws CapstanError `invalid_argument` for a value that is not an engine, unknown options, invalid messages, or a
    *   `system` beside messages that begin with one.
    */
   constructor(engine: Engine, options: ChatSessionOptions = {}) {

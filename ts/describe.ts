@@ -32,7 +32,7 @@ export interface ModelDescription extends Pick<
 }
 
 /**
- * Describes a model without loading its weights or its tokenizer. Downloads a model of the hub, as `Engine.load` does.
+ * Describes a model without loading its weights or its tokenizer. A model from the hub is downloaded.
  * @throws CapstanError as `Engine.load`.
  */
 export async function describeModel(model: string, options: EngineOptions = {}): Promise<ModelDescription> {

@@ -7,7 +7,7 @@ import type { Vocabulary } from './text/vocabulary';
 /** A draft model without the type of its weights, which depends on the device. */
 export type DraftModel = Omit<NativeDraftModel, 'weightDtype'> & Pick<Model['checkpoint'], 'dtype'>;
 
-/** A draft model that is asked for, and whose files are on this machine. */
+/** A requested draft model whose files are on this machine. */
 export interface LocatedDraft extends DraftChoice {
   /** A folder, a GGUF file or `demo`. */
   path: string;

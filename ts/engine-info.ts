@@ -8,7 +8,7 @@ export interface EngineInfo extends NativeEngineInfo {
   version: string;
   /** What the model does. */
   task: ModelTask;
-  /** Values of an embedding. Only with the task `embed`. */
+  /** Number of values of an embedding. Only with the task `embed`. */
   embeddingSize?: number;
   /** Names of the model's prompts, such as `query` and `document`. Only with the task `embed`. */
   promptNames?: readonly string[];

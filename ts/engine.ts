@@ -106,9 +106,9 @@ export class Engine {
 
   /**
    * Loads a model.
-   * @param model A Hugging Face model directory, a GGUF file (of a split one, any part), a model of the hub such
-   *   as `Qwen/Qwen3-4B` or `hf:ORG/NAME@revision:Q4_K_M`, or `'demo'` for the model that ships with the package. A
-   *   path that exists comes before a name of the hub. A model of the hub is downloaded unless the cache has it.
+   * @param model A Hugging Face model directory, a GGUF file (of a split one, any part), a model from the hub such
+   *   as `Qwen/Qwen3-4B` or `hf:ORG/NAME@revision:Q4_K_M`, or `'demo'` for the model that ships with the package. An
+   *   existing path takes precedence over a name on the hub. A model from the hub is downloaded unless it is cached.
    * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`,
    *   `addon_not_found`, `io_error`, `model_not_found`, `access_denied` or `download_failed`.
    */

@@ -35,11 +35,11 @@ export const ERROR_CODES = [
  * | `invalid_argument` | An option, parameter or prompt is invalid; `param` names it. |
  * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
  * | `template_error` | The chat template is missing or cannot render the messages. |
- * | `unsupported_task` | The task of the engine does not answer this call, such as `embed` with a model of text. |
+ * | `unsupported_task` | The task of the engine does not support this call, such as `embed` with a text generator. |
  * | `invalid_output` | The generated text is incomplete, or not what the schema asks for; the message says why. |
  * | `invalid_model` | A file of the model is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
- * | `model_not_found` | There is neither a path nor a model of the hub with that name, revision or file. |
+ * | `model_not_found` | There is neither a path nor a model from the hub with that name, revision or file. |
  * | `access_denied` | The hub does not let this token, or a request without a token, read the model. |
  * | `download_failed` | The model cannot be downloaded; the message says why. What was received is kept. |
  * | `io_error` | A file cannot be read or written. |

@@ -42,7 +42,7 @@ export interface LoadedModel {
 }
 
 /**
- * Downloads the model if it is one of the hub, reads its directory, then passes one record to the addon, which loads
+ * Downloads the model if it is one on the hub, reads its directory, then passes one record to the addon, which loads
  * the weights on its own threads.
  */
 export async function loadNative(

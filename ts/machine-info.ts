@@ -10,7 +10,7 @@ import { glibcVersion } from './platform-package';
 export interface GpuInfo {
   /** Name of the product, as the driver writes it. */
   name: string;
-  /** Undefined if the driver does not say it. */
+  /** Undefined if the driver does not report it. */
   uuid: string | undefined;
 }
 

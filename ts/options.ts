@@ -14,7 +14,7 @@ import { findToolCallFormat } from './text/tool-calls';
 export interface LoadProgress {
   /** `download`: the files are fetched. `load`: the weights are read into memory. */
   stage: 'download' | 'load';
-  /** Bytes so far. Less than before if a downloaded file was damaged. */
+  /** Bytes so far. Decreases if a downloaded file was damaged. */
   doneBytes: number;
   /** Bytes of the whole stage. */
   totalBytes: number;
@@ -161,7 +161,7 @@ export interface EngineOptions {
    * leaves the reasoning in the text. Default: `'auto'`, detected from the chat template.
    */
   reasoningFormat?: string;
-  /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
+  /** Where models are downloaded from. Default: `'huggingface'`, or its mirror in `HF_ENDPOINT`. */
   hub?: HubKind;
   /** A token, which is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
   token?: string | null;

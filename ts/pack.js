@@ -1,4 +1,4 @@
-// Cuts the published packages from the tree: build/packages/NAME/ and a tarball beside it. Run: npm run packages
+// Builds the published packages: build/packages/NAME/ and a tarball beside it. Run: npm run packages
 //
 //     node ts/pack.js [--target linux-x64-gnu]...
 //
@@ -31,7 +31,7 @@ const dependenciesOf = (names) => Object.fromEntries(names.map((name) => [name, 
 function packCapstan() {
   const folder = begin('capstan');
   copy(path.join(root, 'dist'), path.join(folder, 'dist'), (name) => !name.startsWith(PLATFORM) && name !== '.built');
-  // Without the programs and the data of its training.
+  // Leaves out the training programs and their data.
   copy(
     path.join(root, 'models', 'demo'),
     path.join(folder, 'models', 'demo'),
@@ -164,7 +164,7 @@ function write(folder, fields) {
   fs.writeFileSync(path.join(folder, 'package.json'), `${text}\n`);
 }
 
-/** Whether native/prebuild.js has built a platform from the present sources. */
+/** Whether native/prebuild.js has built a platform from the current sources. */
 function isBuilt(target) {
   const file = path.join(prebuilt, target, HASH_FILE);
   return fs.existsSync(file) && fs.readFileSync(file, 'utf8') === hashSources(version);
@@ -177,13 +177,13 @@ function main() {
     if (!(target in TARGETS)) throw new Error(`--target: expected ${Object.keys(TARGETS).join(' or ')}, got ${target}`);
     if (!isBuilt(target)) {
       throw new Error(
-        `${target} is not built from the present sources. Run: node native/prebuild.js --target ${target}`,
+        `${target} is not built from the current sources. Run: node native/prebuild.js --target ${target}`,
       );
     }
   }
   const targets = named.length > 0 ? named : Object.keys(TARGETS).filter(isBuilt);
   for (const target of Object.keys(TARGETS).filter((name) => !targets.includes(name))) {
-    console.log(`without ${target}, which is not built from the present sources`);
+    console.log(`without ${target}, which is not built from the current sources`);
   }
   execFileSync(process.execPath, [path.join(__dirname, 'build.js')], { stdio: 'inherit' });
   fs.rmSync(out, { recursive: true, force: true });

@@ -280,13 +280,13 @@ export class Pooler {
       throw new CapstanError(
         'context_length_exceeded',
         `${where}: expected at most ${maxModelLen} tokens, the context length of this model, got ${length}. ` +
-          'With truncatePromptTokens: -1 a longer text loses its end',
+          'With truncatePromptTokens: -1 the end of a longer text is cut off',
         { param, expected: `at most ${maxModelLen} tokens`, received: String(length) },
       );
     return encoded;
   }
 
-  /** Refuses a text that is too long in any case, even if it loses its end. A word may be one token, however long. */
+  /** Refuses a text that is too long even with its end cut off later. A word may be one token, however long. */
   #checkText({ param, where = param, text }: InputName & { text: TextInput }): void {
     const { maxModelLen } = this.#options;
     const max = looseTextBytes(maxModelLen);

@@ -11,10 +11,10 @@ export interface PoolingOptions {
   cacheSalt?: string;
   /** Names the call in logs. Default: none. */
   requestId?: string;
-  /** Lower numbers are served first; above 0 is background work, as of `CallContext`. Default: 0. */
+  /** Lower numbers are served first; above 0 is background work, as in `CallContext`. Default: 0. */
   priority?: number;
   /**
-   * Inputs longer than this lose their end. -1: the longest that the model takes. Default: a longer input is refused
+   * Cuts off the end of longer inputs. -1: the maximum length that the model takes. Default: a longer input is refused
    * with `context_length_exceeded`.
    */
   truncatePromptTokens?: number;

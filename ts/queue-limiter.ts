@@ -12,7 +12,7 @@ export interface QueueLimits {
   stats: () => QueueStats;
 }
 
-/** `numBackground` and `queuedBackgroundTokens` are what background work has of the others. */
+/** `numBackground` and `queuedBackgroundTokens` are the parts of the other counts that are background work. */
 export type QueueStats = Pick<
   NativeStats,
   'numRunning' | 'numWaiting' | 'numBackground' | 'queuedPromptTokens' | 'queuedBackgroundTokens'

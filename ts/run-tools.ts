@@ -27,7 +27,7 @@ export interface ToolDefinition<S extends AnySchema = AnySchema> {
   /** Constrains the arguments to `input`. Default: true. */
   strict?: boolean;
   /**
-   * Runs the function. The model gets its result: a string as it is, any other value as JSON. It also gets the message
+   * Runs the function. The model gets its result: a string unchanged, any other value as JSON. It also gets the message
    * of an error.
    */
   execute(input: SchemaValue<S>, context: ToolContext): unknown;

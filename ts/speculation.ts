@@ -9,10 +9,10 @@ import { CapstanError } from './errors';
 export interface SpeculativeOptions {
   /**
    * Where the proposals come from. `'ngram'`: prompt look-up. It finds the last tokens earlier in the same prompt and
-   * completion, and proposes what followed there. `'grammar'`: the text that structured output leaves no choice about,
-   * such as the keys of a JSON schema. `'draft_model'`: a smaller model with the same vocabulary, on the CPU. `'mtp'`:
-   * the model's own MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. Default: `'draft_model'` with
-   * `model`, else `'ngram'`.
+   * completion, and proposes what followed there. `'grammar'`: the text that structured output forces, such as the keys
+   * of a JSON schema. `'draft_model'`: a smaller model with the same vocabulary, on the CPU. `'mtp'`: the model's own
+   * MTP head, on the CPU, with checkpoints of Qwen3.5 and Qwen3-Next. Default: `'draft_model'` with `model`, else
+   * `'ngram'`.
    */
   method?: 'ngram' | 'grammar' | 'draft_model' | 'mtp';
   /** Maximum number of tokens to propose at once, 1 to 64. */
@@ -27,7 +27,7 @@ export interface SpeculativeOptions {
   promptLookupMin?: number;
 }
 
-/** A draft model that is asked for. */
+/** A requested draft model. */
 export interface DraftChoice {
   model: string;
   quantization: NativeQuantization;

@@ -7,7 +7,7 @@ import { CapstanError } from './errors';
  * do. For Valibot, wrap the schema with `toStandardJsonSchema` of `@valibot/to-json-schema`.
  */
 export interface StandardSchema<Input = unknown, Output = Input> {
-  /** What libraries read, by the Standard Schema. */
+  /** The interface that the Standard Schema defines. */
   readonly '~standard': {
     /** Version of the Standard Schema. */
     readonly version: 1;
@@ -86,7 +86,7 @@ function isStandard(schema: AnySchema): schema is StandardSchema {
 
 /**
  * Returns the JSON Schema of the values that the model may write.
- * @throws CapstanError `invalid_argument` for a value that is no schema, or a schema that has no JSON Schema.
+ * @throws CapstanError `invalid_argument` for a value that is not a schema, or a schema that has no JSON Schema.
  */
 export function toJsonSchema(param: string, schema: AnySchema): Readonly<Record<string, unknown>> {
   // ArkType's schemas are functions.

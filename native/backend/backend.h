@@ -358,10 +358,9 @@ class Backend {
 
   // ---- load ----
 
-  // Called before the weights are loaded; model.max_model_len and the values of model.rope_tables
-  // are not set yet. Throws
-  // kUnsupportedModel when the backend cannot run the model. A device with dedicated memory throws kOutOfMemory when
-  // `weight_bytes` (of this rank) do not fit.
+  // Called before the weights are loaded: model.max_model_len and the values of model.rope_tables are not set yet.
+  // Throws kUnsupportedModel when the backend cannot run the model. A device with dedicated memory throws kOutOfMemory
+  // when `weight_bytes` (of this rank) do not fit.
   virtual void check_model(const DeviceModel& /*model*/, int64_t /*weight_bytes*/) const {}
 
   // Streams the weights from the files into the packed layout. The files are not read after load. Throws kInvalidModel
@@ -414,9 +413,9 @@ class Backend {
   // The order of calls: begin_step; embed; add_embeddings and per_layer_inputs, if there are any; for each layer
   // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
   // end_layer, if there is anything to do; then lm_head and sample. In layers of DeviceModel::is_parallel norm_gate_up
-  // comes before output_residual. Prompt logprobs repeat lm_head and sample for
-  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states. A
-  // step of the MTP head alone: begin_step; embed; mtp_input; the ops of its layer; lm_head and sample; keep_hidden.
+  // comes before output_residual. Prompt logprobs repeat lm_head and sample for groups of at most max_num_seqs rows.
+  // Models that pool call pool instead. The backend holds the hidden states. A step of the MTP head alone: begin_step;
+  // embed; mtp_input; the ops of its layer; lm_head and sample; keep_hidden.
 
   virtual void begin_step(const StepInput& step) = 0;
 

@@ -20,7 +20,7 @@ struct FileTensor;
 enum class CodeLayout : uint8_t {
   kRows,    // (rows, words), bits of a row in order. Scales (R, C). Zero points (words of R, C), or in bytes (R, C).
   kGptq,    // (words, rows), bits of a row down a column. Scales (C, R). Zero points (C, words of R), less one.
-  kGptqV2,  // the same, with zero points as they are
+  kGptqV2,  // the same, with zero points stored unchanged
   kAwq,     // (cols, words of 8 rows) in the order 0 2 4 6 1 3 5 7. Scales (C, R). Zero points (C, words of R) alike.
   kInt8,    // (rows, cols) signed bytes. Scales (R, C). Zero points (R, C) in signed bytes.
   kFp8,     // (rows, cols) e4m3. Scales (R, C).

@@ -21,7 +21,7 @@ struct DeviceOptions {
   bool compute_f32 = false;
   bool has_int8_acts = true;       // activations in 8 bits with quantized weights
   StepProfile* profile = nullptr;  // of rank 0 on the CPU; null = none
-  bool is_deterministic = false;   // CUDA: the same kernels for every number of tokens (always true of the CPU)
+  bool is_deterministic = false;   // CUDA: the same kernels for every number of tokens. The CPU always does this.
 };
 
 // Returns the instruction sets of this machine, best first.

@@ -6,7 +6,7 @@
 namespace capstan {
 namespace {
 
-// Waiting for requests is no part of a step.
+// Waiting for requests is not part of a step.
 constexpr int kFirstPart = static_cast<int>(StepPart::kIdle) + 1;
 
 template <typename Enum>

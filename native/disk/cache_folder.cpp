@@ -58,7 +58,7 @@ std::string reason_of(int error) {
 std::string doubt_about(int fd, mode_t forbidden) {
   struct stat status{};
   if (fstat(fd, &status) != 0) return reason_of(errno);
-  if (!S_ISDIR(status.st_mode)) return "it is no folder";
+  if (!S_ISDIR(status.st_mode)) return "it is not a folder";
   if (status.st_uid != geteuid())
     return "it belongs to user " + std::to_string(status.st_uid) + ", and this process runs as user " +
            std::to_string(geteuid());

@@ -87,7 +87,7 @@ class StoreFolder {
   // `file_bytes` are the sizes of this store's files by KV group: files of another size are removed.
   std::vector<FoundFile> scan(std::span<const size_t> file_bytes) const;
 
-  // Returns 0 or an error number. EBADMSG: the file has another size, or is no file.
+  // Returns 0 or an error number. EBADMSG: the file has another size, or is not a file.
   int read(const Hash128& key, int group, std::span<std::byte> to) const;
   int write(const Hash128& key, int group, std::span<const std::byte> from) const;
   void remove(const Hash128& key, int group) const;

@@ -77,7 +77,7 @@ Hash128 digest_of(const OpenFile& file, const DigestProgress& progress) {
     const ssize_t got = pread(file.fd, part.data(), part.size(), at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(file.path);
-    // A part that is shorter than asked for would give another digest, so the sizes of parts are chained too.
+    // A part that is shorter than requested would give another digest, so the sizes of parts are chained too.
     digest = checksum_128(digest, std::span(part).first(static_cast<size_t>(got)));
     if (got == 0) return digest;
     at += got;
@@ -96,7 +96,7 @@ void check_unchanged(const std::vector<OpenFile>& files, const std::vector<std::
                      const std::string& what) {
   for (size_t i = 0; i < files.size(); ++i)
     if (content_state(files[i]) != states[i])
-      throw Error(ErrorCode::kIo, files[i].path + ": expected a file that stays as it is while the " + what +
+      throw Error(ErrorCode::kIo, files[i].path + ": expected a file that does not change while the " + what +
                                       " is loaded, but it was written to meanwhile; load the " + what + " again");
 }
 

@@ -46,7 +46,7 @@ class DiskCache {
   void begin_step();
   // Offers the computed blocks of a sequence whose logits are valid.
   void offer(Sequence& seq);
-  // Hands offered blocks to the disk. Without steps to run, as many as it can take.
+  // Passes offered blocks to the disk: as many as it can take if there are no steps to run.
   void end_step();
   // Call when a sequence ends.
   void forget(Sequence& seq);

@@ -109,7 +109,7 @@ int64_t choose_bytes(const MemoryRequest& request, const KvSizes& sizes, int max
 int64_t choose_slots(const MemoryRequest& request, const KvSizes& sizes, int max_model_len, int64_t bytes) {
   if (request.state_slot_bytes == 0) return 0;
   int64_t most_bytes = std::max(bytes / 2, bytes - sizes.bytes(sizes.blocks_wanted(max_model_len)));
-  // A context length that was asked for comes first.
+  // A requested context length takes precedence.
   if (request.max_model_len > 0)
     most_bytes = std::min(most_bytes, bytes - sizes.bytes(sizes.blocks_needed(max_model_len)));
   return std::clamp<int64_t>(most_bytes / request.state_slot_bytes, 1, wanted_slots(request, max_model_len));

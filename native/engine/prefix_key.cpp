@@ -14,7 +14,7 @@ const Hash128& process_secret() {
 PrefixKey root_key(std::string_view salt, const AdapterKey& adapter, const Hash128& secret) {
   const PrefixKey key = sip_hash_128(secret, std::as_bytes(std::span(salt)));
   if (adapter == AdapterKey{}) return key;
-  // The message has 17 bytes, which is no number of whole tokens, so no prefix has this key.
+  // The message has 17 bytes, which is not a whole number of tokens, so no prefix has this key.
   std::array<uint64_t, 3> message{adapter[0], adapter[1], 1};
   return sip_hash_128(key, std::as_bytes(std::span(message)).first(17));
 }

@@ -59,7 +59,7 @@ bool Scheduler::plan_step(StepPlan& plan) {
   return !plan.sequences.empty();
 }
 
-// Whether a sequence waits or runs that is no background work.
+// Whether a sequence that is not background work waits or runs.
 bool Scheduler::has_urgent() const {
   return (!waiting_.empty() && !waiting_.front()->is_background()) ||
          (!running_.empty() && !running_.front()->is_background());

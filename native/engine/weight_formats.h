@@ -20,7 +20,7 @@ int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& ten
 // Reports a checkpoint whose numbers are stored with fewer bits than it has.
 std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype);
 
-// Reports quantized tensors that are not kept as they are.
+// Reports quantized tensors that are not kept in the format of the file.
 std::vector<std::string> decoding_notes(const TensorTable& tensors, const BackendInfo& backend,
                                         const LoadRequest& request);
 

@@ -35,7 +35,7 @@ class Slicer {
 
  private:
   const FileTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  // A projection that holds several is asked for as often in a row, and is loaded once.
+  // A projection that holds several is requested once for each of them in a row, and is loaded once.
   TensorSlice slice(const FileTensor& tensor, int64_t row_begin, int64_t num_rows, int64_t col_begin,
                     int64_t num_cols) const {
     if (&tensor != last_) {

@@ -79,7 +79,7 @@ struct ModelSpec {
   bool has_layer_scales = false;     // each layer multiplies its result by `layers.N.layer_scale`
   bool has_mtp = false;              // the last layer is not of the decoder: it belongs to the MTP head
   int max_position_embeddings = 0;
-  int default_length = 0;  // the context length unless another is asked for; 0 = max_position_embeddings
+  int default_length = 0;  // the context length unless another is requested; 0 = max_position_embeddings
   // As in DeviceModel.
   bool is_causal = true, has_gated_mlp = true, is_parallel = false, has_final_norm = true;
   EmbeddingShape embedding;

@@ -20,8 +20,8 @@ constexpr const char* kSources = "passwd: files\ngroup: files\nhosts: files dns\
 
 /**
  * Copied from the machine: links of its programs, the dynamic linker's configuration, the time zone, certificates of
- * the public authorities, types of files, drivers of OpenCL. A file that not everybody may read is left out. On NixOS
- * `static` is the link that other files lead through.
+ * public authorities, file types and OpenCL drivers. A file that not all users may read is left out. On NixOS, other
+ * files are links through `static`.
  */
 constexpr const char* kCopies[] = {"alternatives",
                                    "ld.so.cache",
@@ -100,7 +100,7 @@ void copy_folder(const std::string& from, const std::string& to) {
     copy(from + "/" + name, to + "/" + name);
 }
 
-/** Copies what everybody may read. Keeps links, and leaves out everything that is no file, folder or link. */
+/** Copies files, folders and links that all users may read. Links stay links. Leaves out everything else. */
 void copy(const std::string& from, const std::string& to) {
   struct stat info{};
   if (lstat(from.c_str(), &info) != 0) return;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/** The entries that one measure may still look at, so that a program cannot make a measure take for ever. */
+/** The entries that one measure may still look at, so that a program cannot make a measurement take forever. */
 struct Budget {
   uint64_t num_left;
   /** Returns false when no entry is left. */

@@ -47,7 +47,7 @@ struct Spec {
   uint64_t disk_bytes = 0;
   /** What `cache` may hold; 0 = no limit. The service changes it in the file `cache_limit`. */
   uint64_t cache_bytes = 0;
-  /** Most files and folders of the home, open files and mappings together, so that a measure ends soon. */
+  /** Maximum number of files and folders of the home, open files and mappings, so that a measurement ends soon. */
   uint64_t disk_entries = 2'000'000;
   /** While the disk of the home has less free space, a replica may not hold files whose size is unknown. */
   uint64_t disk_reserve_bytes = 4ull << 30;

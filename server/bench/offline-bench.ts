@@ -28,7 +28,7 @@ interface OfflineResult {
   promptTokens: number;
   outputTokens: number;
   cachedTokens: number;
-  /** Only if it was asked for. */
+  /** Only if it was requested. */
   profile: Profile | undefined;
 }
 

@@ -11,7 +11,7 @@ export interface OutputOptions {
   reportPath: string | undefined;
 }
 
-/** Prints the result, and writes the page if it is asked for. */
+/** Prints the result, and writes the page if it is requested. */
 export function writeOutput(
   { printsJson, reportPath }: OutputOptions,
   { text, json, report }: { text: string; json: object; report: BenchReport },

@@ -336,7 +336,7 @@ class Exchange implements HttpReply {
       const hasLength = body !== null && status !== 204;
       if ((this.isHead || !hasLength) && !mustClose) {
         if (hasLength) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
-        // NOTE: no arguments. With a length the response stays pending for ever, and neither argument can be omitted
+        // NOTE: no arguments. With a length the response stays pending forever, and neither argument can be omitted
         // alone.
         this.#response.endWithoutBody();
       } else {

@@ -58,6 +58,6 @@ export class Allowance {
 }
 
 function exceeded(): CapstanError {
-  const cause = new ApiError('budget_exceeded', 'The budget does not pay for this prompt and one token of the answer');
+  const cause = new ApiError('budget_exceeded', 'The budget does not cover this prompt and one completion token');
   return new CapstanError('aborted', cause.message, { cause });
 }

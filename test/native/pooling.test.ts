@@ -292,7 +292,9 @@ describe('what a call refuses', () => {
       code: 'context_length_exceeded',
       param: 'inputs[1]',
     });
-    await expect(engine.embed(text)).rejects.toThrow('With truncatePromptTokens: -1 a longer text loses its end');
+    await expect(engine.embed(text)).rejects.toThrow(
+      'With truncatePromptTokens: -1 the end of a longer text is cut off',
+    );
     await expect(engine.embed('a', { truncatePromptTokens: 513 })).rejects.toThrow(
       'truncatePromptTokens: expected -1 or an integer from 1 to ',
     );

@@ -697,12 +697,12 @@ describe('load and close', () => {
     rmSync(dir, { recursive: true });
   });
 
-  test('the error for a text that is neither a path nor a name of the hub says both', async () => {
+  test('the error for a text that is neither a path nor a name on the hub says both', async () => {
     await expect(Engine.load('no-such-model')).rejects.toMatchObject({
       code: 'model_not_found',
       message:
-        'model "no-such-model": expected a path that exists, a name of the hub, or \'demo\': there is no such path, ' +
-        'and it is not a name of the hub, ORG/NAME[@revision][:quantization or file]',
+        'model "no-such-model": expected a path that exists, a name on the hub, or \'demo\': there is no such path, ' +
+        'and it is not a name on the hub, ORG/NAME[@revision][:quantization or file]',
     });
   });
 

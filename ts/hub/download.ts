@@ -61,7 +61,7 @@ async function receive(file: HubFile, partial: FileHandle, transfer: Transfer): 
     const content = await Content.open(file, partial, transfer);
     await withRetries({ what, maxAttempts: MAX_ATTEMPTS, signal }, system, (onProgress) =>
       fetchRest(content, file, transfer, () => {
-        // Bytes that were received before, from a host that always starts again, are no progress.
+        // Bytes that were received before, from a host that always starts again, do not count as progress.
         if (content.size <= mostBytes) return;
         mostBytes = content.size;
         onProgress();

@@ -8,7 +8,7 @@ import { type SpeculativeOptions, usesMtpHead } from '../speculation';
 
 /** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
 export interface ModelFit {
-  /** Memory of the weights, with the quantization that is asked for, and of those of a draft model. */
+  /** Memory of the weights, with the requested quantization, including those of a draft model. */
   weightBytes: number;
   /** Memory of the KV cache for one sequence of `contextLength` tokens. 0 if the repository has no config.json. */
   kvCacheBytes: number;

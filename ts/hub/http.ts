@@ -89,7 +89,7 @@ const WITHOUT_BODY = [204, 304];
 
 /** Some proxies compress, although no request asks for it. */
 function decoderOf({ headers, statusCode = 0 }: http.IncomingMessage, method: string): Transform {
-  // An empty text is no valid compressed one.
+  // An empty text is not valid compressed data.
   if (method === 'HEAD' || WITHOUT_BODY.includes(statusCode)) return new PassThrough();
   switch (headers['content-encoding']?.trim().toLowerCase()) {
     case 'gzip':

@@ -45,7 +45,7 @@ export function explainFailure(
     );
   if (status === 401 || status === 403)
     return error('access_denied', `${host} denies access to ${repository} (status ${status}). ${setToken}.`);
-  return error('download_failed', `${repository}: expected an answer of ${host} with status 200, got ${status}.`);
+  return error('download_failed', `${repository}: expected a response from ${host} with status 200, got ${status}.`);
 }
 
 const REASONS: Readonly<Record<string, string>> = {

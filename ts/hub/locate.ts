@@ -13,7 +13,7 @@ import { type HubSystem, withSystem } from './system';
 export interface LocatedModel {
   /** A directory in Hugging Face's layout, or a GGUF file. */
   path: string;
-  /** `ORG/NAME` of a model of the hub; undefined: the name of the path. */
+  /** `ORG/NAME` of a model from the hub; undefined: the name of the path. */
   name: string | undefined;
 }
 
@@ -26,7 +26,7 @@ export interface LocateOptions {
 }
 
 /**
- * Finds a model: an existing path, or a name of the hub. Downloads it unless the cache has it.
+ * Finds a model: an existing path, or a name on the hub. Downloads it unless the cache has it.
  * @throws CapstanError `model_not_found` for a text that is neither, or as `pullModel`.
  */
 export async function locateModel(text: string, options: LocateOptions): Promise<LocatedModel> {
@@ -45,7 +45,7 @@ export async function locateModel(text: string, options: LocateOptions): Promise
     );
   }
   const name = isHubOnly(text) ? demandHubName(text) : parseHubName(text);
-  if (name === undefined) throw notFound(text, `it is not a name of the hub, ${NAME_FORM}`);
+  if (name === undefined) throw notFound(text, `it is not a name on the hub, ${NAME_FORM}`);
   const settings = hubSettings(options.hub, process.env);
   const cached = await findCached(name, settings, false);
   const { path } = cached ?? (await withSystem({}, (system) => pullOrUseOld(text, name, settings, options, system)));
@@ -83,18 +83,18 @@ async function pullOrUseOld(
   }
 }
 
-/** Whether a text can only be a path, or is one by its ending: `models/chat.gguf` has the form of a name of the hub. */
+/** Whether a text can only be a path, or is one by its ending: `models/chat.gguf` has the form of a name on the hub. */
 function isPath(text: string): boolean {
   return !isHubOnly(text) && /^(\.{0,2}\/|~|\.{1,2}$)|\.gguf$/.test(text) && !text.includes(':');
 }
 
 async function exists(path: string): Promise<boolean> {
-  // A name that is too long, or has a zero byte, is no path.
+  // A name that is too long, or has a zero byte, is not a path.
   return (await stat(path).catch(() => undefined)) !== undefined;
 }
 
 function notFound(text: string, reason: string): CapstanError {
-  const expected = `a path that exists, a name of the hub, or 'demo'`;
+  const expected = `a path that exists, a name on the hub, or 'demo'`;
   return new CapstanError(
     'model_not_found',
     `model ${JSON.stringify(text)}: expected ${expected}: there is no such path, and ${reason}`,

@@ -9,7 +9,7 @@ import { isUnchecked } from './repository';
 import { quantizationsOf } from './select-files';
 import type { HubSystem } from './system';
 
-/** A model of the hub: what a load downloads, and whether it fits. */
+/** A model from the hub: what a load downloads, and whether it fits. */
 export interface ModelInfo {
   /** `ORG/NAME` */
   repository: string;
@@ -42,7 +42,7 @@ export interface ModelInfo {
     name: string;
     /** Size of its files in bytes. */
     sizeBytes: number;
-    /** Whether the verdict of {@link ModelFit} is `fits`. Null for a GPU. */
+    /** Whether this quantization fits, as the verdict of {@link ModelFit}. Null for a GPU. */
     fits: boolean | null;
   }[];
   /** Why this version cannot run the model, or null. */

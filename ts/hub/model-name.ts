@@ -1,6 +1,6 @@
 import { CapstanError } from '../errors';
 
-/** The name of a model of the hub: `ORG/NAME[@revision][:variant]`. */
+/** The name of a model from the hub: `ORG/NAME[@revision][:variant]`. */
 export interface HubName {
   /** `ORG/NAME` */
   repository: string;
@@ -24,7 +24,7 @@ export function isHubOnly(name: string): boolean {
   return name.startsWith(PREFIX);
 }
 
-/** Returns undefined for a text that is no name of the hub. */
+/** Returns undefined for a text that is not a name on the hub. */
 export function parseHubName(text: string): HubName | undefined {
   const name = isHubOnly(text) ? text.slice(PREFIX.length) : text;
   const colon = name.indexOf(':');
@@ -39,10 +39,10 @@ export function parseHubName(text: string): HubName | undefined {
   return isValid ? { repository, revision, variant } : undefined;
 }
 
-/** @throws CapstanError `invalid_argument` for a text that is no name of the hub. */
+/** @throws CapstanError `invalid_argument` for a text that is not a name on the hub. */
 export function demandHubName(text: string): HubName {
   const name = parseHubName(text);
-  if (name === undefined) throw CapstanError.argument('name', `a name of the hub, ${NAME_FORM}`, text);
+  if (name === undefined) throw CapstanError.argument('name', `a name on the hub, ${NAME_FORM}`, text);
   return name;
 }
 

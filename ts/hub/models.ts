@@ -12,7 +12,7 @@ import { type HubSystem, withSystem } from './system';
 
 /** Options of functions that use the hub. */
 export interface HubOptions {
-  /** Where models come from: `'huggingface'` (or the mirror in `HF_ENDPOINT`) or `'modelscope'`. Default: the first. */
+  /** Where models are downloaded from. Default: `'huggingface'`, or its mirror in `HF_ENDPOINT`. */
   hub?: HubKind;
   /** A token, which is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
   token?: string | null;
@@ -38,7 +38,7 @@ export type CacheOptions = Pick<HubOptions, 'hub' | 'cacheDir'>;
 const HUB_OPTIONS = ['hub', 'token', 'cacheDir', 'signal', 'engineOptions'];
 
 /**
- * Downloads a model of the hub into the cache of huggingface_hub, or brings it up to date.
+ * Downloads a model from the hub into the cache of huggingface_hub, or brings it up to date.
  * @param name `ORG/NAME[@revision][:quantization or file]`
  * @throws CapstanError `invalid_argument`, `model_not_found`, `access_denied`, `download_failed`, `io_error` or
  *   `aborted`.

@@ -7,8 +7,8 @@ import { CapstanError } from '../errors';
 /**
  * Returns the proxy for a URL, or undefined for a direct connection. Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
  * `NO_PROXY`, in lower case first, as curl does.
- * @throws CapstanError `invalid_argument` for a proxy that is no http or https URL, or whose user name or password has
- *   a bare `%`. The message does not repeat it.
+ * @throws CapstanError `invalid_argument` for a proxy that is not an http or https URL, or whose user name or password
+ *   has a bare `%`. The message does not repeat the value.
  */
 export function proxyFor(url: URL, env: NodeJS.ProcessEnv): URL | undefined {
   const read = (name: string): string => env[name.toLowerCase()] || env[name] || '';

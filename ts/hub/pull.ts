@@ -24,7 +24,7 @@ const MAX_TEXT_BYTES = 2 ** 27;
 
 /** Progress of a download, in bytes. */
 export interface DownloadProgress {
-  /** Bytes in the cache so far, those of former downloads included. Less than before if a file had a wrong hash. */
+  /** Bytes in the cache so far, including those of earlier downloads. Decreases if a file had a wrong hash. */
   doneBytes: number;
   /** Bytes of all files that the model needs. */
   totalBytes: number;
@@ -58,7 +58,7 @@ export interface PulledModel {
   commit: string;
   /** The folder of the snapshot, or the first GGUF file. */
   path: string;
-  /** The files of the model, relative to the snapshot. It may have others, of another quantization. */
+  /** The files of the model, relative to the snapshot. The snapshot may also hold files of another quantization. */
   files: string[];
 }
 
@@ -106,7 +106,7 @@ async function pullInto(
     throw new CapstanError(
       'download_failed',
       `${name.repository}: expected the downloaded files in ${cache.folder}, got fewer: ` +
-        'the model was deleted meanwhile. Try again',
+        'the model was deleted in the meantime. Try again',
     );
   // Last, so that the revision never names a commit that is not complete.
   await cache.setCommit(revision, commit);
@@ -159,7 +159,7 @@ async function findIn(name: HubName, settings: HubSettings, isLast: boolean): Pr
   const isComplete =
     has('config.json') &&
     TOKENIZERS.some(has) &&
-    // huggingface_hub may have been asked for single files. This one holds the chat template of most models.
+    // huggingface_hub may have downloaded single files. This one holds the chat template of most models.
     (isLast || has('tokenizer_config.json') || (await cache.isKnownMissing(commit, 'tokenizer_config.json')));
   return isComplete ? found : undefined;
 }

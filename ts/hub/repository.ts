@@ -115,7 +115,7 @@ export async function completeFiles(
     const size = Number(linkedSize ?? header('content-length'));
     if (!Number.isSafeInteger(size) || size < 0)
       throw malformed(purpose.repository, `the size of ${showValue(file.path)}`, 'none');
-    // Other servers send an ETag of another kind. A reply with a commit is one of the hub.
+    // Other servers send an ETag of another kind. A reply with a commit is one on the hub.
     const sent = header('x-linked-etag') ?? (header('x-repo-commit') === undefined ? undefined : header('etag'));
     const hash = sent?.replace(/^W\//, '').replaceAll('"', '') ?? '';
     const name = createHash('sha1').update(`${commit} ${file.path} ${size}`).digest('hex');

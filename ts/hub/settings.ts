@@ -66,7 +66,7 @@ export function hubSettings(choice: HubChoice, env: NodeJS.ProcessEnv): HubSetti
     kind,
     endpoint: isHuggingFace ? readEndpoint(env.HF_ENDPOINT) : new URL(ENDPOINTS.modelscope),
     token: token === undefined ? readOwnToken() : checkToken(token ?? undefined, 'token'),
-    // Other tools take what lies in the shared folder for a copy of Hugging Face's repositories.
+    // Other tools assume that the shared folder holds copies of Hugging Face's repositories only.
     cacheDir: resolve(cacheDir ?? (isHuggingFace ? shared : join(home, 'modelscope'))),
     isOffline: isTrue(env.HF_HUB_OFFLINE) || isTrue(env.TRANSFORMERS_OFFLINE),
     defaultRevision: DEFAULT_REVISIONS[kind],
@@ -97,7 +97,7 @@ function readEndpoint(variable: string | undefined): URL {
   return url;
 }
 
-/** The token of `hf auth login` lies in a file. */
+/** Returns the token from the environment, or from the file that `hf auth login` writes. */
 function readToken(home: string, env: NodeJS.ProcessEnv): string | undefined {
   for (const name of ['HF_TOKEN', 'HUGGING_FACE_HUB_TOKEN'] as const) {
     const token = checkToken(env[name], name);

@@ -26,7 +26,7 @@ export function gemma4Attention(config: JsonReader, numLayers: number): LayerAtt
 /** Full layers have larger heads, and perhaps fewer of keys and values. */
 function readFullSizes(config: JsonReader, layers: readonly NativeLayer[], hasEqualValues: boolean) {
   const first = layers.findIndex(({ window }) => window === 0);
-  // transformers 5.23 writes the sizes of each layer; configs of the hub hold those of all full layers.
+  // transformers 5.23 writes the sizes of each layer; configs on the hub hold those of all full layers.
   const layerConfigs = config.object('per_layer_config');
   const perLayer = layerConfigs?.object(String(first));
   const sharedHeadDim = config.positiveInt('head_dim', 256);

@@ -145,7 +145,7 @@ function readGptq(config: JsonReader): Quantization {
   return { title: `GPTQ, ${bits} bits`, schemes: [scheme, ...others], isDecoded: config.boolean('desc_act', false) };
 }
 
-/** Where the packing is AutoRound's alone, zero points are stored as they are. */
+/** In AutoRound's own packing, zero points are stored unchanged. */
 const AUTO_ROUND_LAYOUTS: Readonly<Record<string, 'gptq' | 'gptq_v2' | 'awq'>> = {
   auto_round: 'gptq_v2',
   'auto_round:gptqmodel': 'gptq_v2',

@@ -10,7 +10,7 @@ const EMBEDDING = 'embed_tokens.weight';
 
 /**
  * A config says that the LM head is the embedding, but the files decide, as in transformers: a head with other values
- * is used as it is, and a head without an embedding is the embedding too, which is added to `stored`.
+ * is used unchanged, and a head without an embedding is the embedding too, which is added to `stored`.
  */
 export async function withStoredHead(config: ModelConfig, stored: StoredTensors): Promise<ModelConfig> {
   const { spec, pooling, quantization } = config;

@@ -72,7 +72,7 @@ function escapeRegex(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }
 
-/** The modules that a pattern names, but that stay as they are, such as those of a vision tower. */
+/** The modules that a pattern matches, but that are copied unchanged, such as those of a vision tower. */
 function ignoredModules({ copied }: QuantizePlan, targets: readonly string[]): string[] {
   const patterns = targets.map((target) => new RegExp(`^${target.slice('re:'.length)}`));
   return copied

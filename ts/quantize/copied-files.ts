@@ -50,7 +50,7 @@ function isCopied(name: string): boolean {
   return TOKENIZER.includes(name) || OTHERS.includes(name) || TIKTOKEN.test(name) || LEGAL.test(name);
 }
 
-/** Ignores what is no file, such as a folder, and links to nothing. */
+/** Ignores folders and other entries that are not files, and broken links. */
 async function copy(from: string, to: string, name: string): Promise<void> {
   const stats = await stat(join(from, name)).catch(() => undefined);
   if (stats?.isFile() !== true) return;

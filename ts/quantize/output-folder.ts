@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { CapstanError } from '../errors';
 import { makeFolder } from '../make-folder';
 
-/** Moved last: a folder without it is no model. */
+/** Moved last: a folder without it is not a model. */
 const LAST_FILE = 'config.json';
 /** A new file system has it. */
 const LOST_FILES = 'lost+found';

@@ -35,7 +35,7 @@ export interface QuantizePlan {
   matrices: PlannedMatrix[];
   /** For Capstan alone: transformers reads no quantized embedding. */
   embeddings: PlannedMatrix[];
-  /** Tensors that stay as they are, embeddings included. */
+  /** Tensors that are copied unchanged, embeddings included. */
   copied: SourceTensor[];
   /** Whether the head is the embedding, quantized. */
   hasTiedHead: boolean;

@@ -36,13 +36,13 @@ export interface QuantizeOptions {
    */
   quantization?: 'int8' | 'int4';
   /**
-   * Weights of a row that share a scale: 16, 32, 64 or 128. A matrix whose columns it does not divide gets half of it,
-   * and so on. Default: 128 for 8 bits, 64 for 4, as `quantization` of `Engine.load` has it.
+   * Weights of a row that share a scale: 16, 32, 64 or 128. If it does not divide the columns of a matrix, the matrix
+   * uses half of it, and so on. Default: 128 for 8 bits, 64 for 4, as for the option `quantization` of `Engine.load`.
    */
   groupSize?: 16 | 32 | 64 | 128;
-  /** Bytes of one file of weights; a larger matrix has a file alone. Default: 4,000,000,000. */
+  /** Maximum bytes of a weight file. A larger matrix gets a separate file. Default: 4,000,000,000. */
   maxShardBytes?: number;
-  /** Where a model with a name comes from. Default: as in `Engine.load`. */
+  /** Where the model is downloaded from. Default: as in `Engine.load`. */
   hub?: HubKind;
   /** As in `Engine.load`. */
   token?: string | null;
@@ -52,7 +52,7 @@ export interface QuantizeOptions {
   signal?: AbortSignal;
   /** Called for each piece of work. If it throws, the call rejects with that error. */
   onProgress?: (progress: QuantizeProgress) => void;
-  /** Called before a model of the hub is downloaded. */
+  /** Called before a model from the hub is downloaded. */
   onDownload?: (info: ModelInfo) => void;
 }
 
@@ -89,7 +89,7 @@ const DEFAULT_SHARD_BYTES = 4e9;
  *
  * Reads one matrix after the other in pieces, so memory does not grow with the model. `out` appears when it is
  * complete. If it is an empty folder already, it gets its files then, config.json last.
- * @param model As in `Engine.load`: a model directory, a name of the hub, or `demo`. Not a GGUF file, and not a model
+ * @param model As in `Engine.load`: a model directory, a name on the hub, or `demo`. Not a GGUF file, and not a model
  *   that is quantized already.
  * @param out A folder that is empty or does not exist.
  * @throws CapstanError `invalid_argument`, `unsupported_model`, `invalid_model`, `io_error` (such as a full disk),

@@ -1,4 +1,4 @@
-import { ITERABLE, KEY, OWN, PRINT } from './jinja-syntax';
+import { ITERABLE, KEY, OWN_PREFIX, PRINT } from './jinja-syntax';
 import { pythonText } from './python-text';
 
 /** A value of the library's interpreter. Its classes are not exported. */
@@ -89,8 +89,8 @@ export function behaveAsPython(interpreter: unknown, newScope: (parent: Scope) =
     scope: Scope,
   ) => {
     const inner = newScope(scope);
-    const names = Object.keys(operands).map((field) => [field, { type: 'Identifier', value: OWN + field }]);
-    for (const [field, value] of Object.entries(operands)) inner.variables.set(OWN + field, value);
+    const names = Object.keys(operands).map((field) => [field, { type: 'Identifier', value: OWN_PREFIX + field }]);
+    for (const [field, value] of Object.entries(operands)) inner.variables.set(OWN_PREFIX + field, value);
     return run({ ...node, ...Object.fromEntries(names) } as Node, inner);
   };
   own.evaluateMemberExpression = (node, scope) => {

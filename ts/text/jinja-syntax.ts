@@ -1,14 +1,14 @@
 import { STRING_METHODS } from './jinja-strings';
 
-/** Prefix of names that templates cannot write by accident. */
-export const OWN = '__';
+/** Prefix of our own names, which templates cannot use by accident. */
+export const OWN_PREFIX = '__';
 /** Filter that returns the text of a value as Python prints it. */
-export const PRINT = `${OWN}print`;
+export const PRINT = `${OWN_PREFIX}print`;
 /** Filter that returns what a loop can iterate over. */
-export const ITERABLE = `${OWN}iterable`;
+export const ITERABLE = `${OWN_PREFIX}iterable`;
 
 /** Filter that returns a key for a lookup. */
-export const KEY = `${OWN}key`;
+export const KEY = `${OWN_PREFIX}key`;
 
 /** A node of the library's syntax tree. */
 interface Node {
@@ -87,7 +87,7 @@ function rewriteMethod(node: Node): void {
   const name = String(property.value);
   if (!Object.hasOwn(STRING_METHODS, name)) return;
   node.args = [callee.object, ...(node.args as unknown[])];
-  node.callee = { type: 'Identifier', value: OWN + name };
+  node.callee = { type: 'Identifier', value: OWN_PREFIX + name };
 }
 
 function filtered(operand: unknown, name: string): Node {

@@ -1,6 +1,6 @@
 import { behaveAsPython, type Scope, type Value } from './jinja-runtime';
 import { STRING_METHODS } from './jinja-strings';
-import { OWN, rewriteForPython } from './jinja-syntax';
+import { OWN_PREFIX, rewriteForPython } from './jinja-syntax';
 
 /** What this class uses of `@huggingface/jinja`. */
 interface Library {
@@ -56,7 +56,7 @@ export class JinjaTemplate {
   }
 }
 
-const METHODS = Object.fromEntries(Object.entries(STRING_METHODS).map(([name, method]) => [OWN + name, method]));
+const METHODS = Object.fromEntries(Object.entries(STRING_METHODS).map(([name, method]) => [OWN_PREFIX + name, method]));
 
 const GLOBALS = {
   true: true,

@@ -11,7 +11,7 @@ import type { Schema, TypeName } from './schema-types';
 
 const MAX_ENUM_BYTES = 1 << 20;
 const MAX_ENUM_VALUES = 50_000;
-/** Keywords whose effect on a constant is known without a grammar. A format is taken on trust. */
+/** Keywords whose effect on a constant is known without a grammar. A format is not checked. */
 const DECIDABLE = [
   ...['type', 'enum', 'const', 'format', 'minLength', 'maxLength'],
   ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],

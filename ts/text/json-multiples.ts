@@ -127,11 +127,11 @@ function signed(divisor: Decimal, [lower, upper]: Bounds, path: string, context:
   const digits = divisor.digits / 10n ** BigInt(zeros.length);
   if (digits > BigInt(MAX_DIVISOR) || divisor.scale + zeros.length >= MAX_DIGITS) return null;
   const unit = { digits: 10n ** BigInt(zeros.length), scale: divisor.scale };
-  const reader = new Multiples(Number(digits), divisor.scale, zeros.length, path, context);
+  const rules = new Multiples(Number(digits), divisor.scale, zeros.length, path, context);
   const [low, high] = [lower && -greatest(negated(lower), unit), upper && greatest(upper, unit)];
   const atLeastOne = (units: bigint | undefined) => (units === undefined || units < 1n ? 1n : units);
-  const positive = reader.between(atLeastOne(low), high);
-  const negative = reader.between(atLeastOne(high && -high), low === undefined ? undefined : -low);
+  const positive = rules.between(atLeastOne(low), high);
+  const negative = rules.between(atLeastOne(high && -high), low === undefined ? undefined : -low);
   const hasZero = (low ?? 0n) <= 0n && (high ?? 0n) >= 0n;
   const parts = [
     ...(hasZero ? [literal('0')] : []),
@@ -176,8 +176,8 @@ class Multiples {
   }
 
   /**
-   * Returns what may follow a remainder.
-   * @param left Number of digits.
+   * Returns the grammar of the digits that may follow digits with this remainder.
+   * @param left Number of digits left.
    * @param low The least digits; undefined if all are allowed.
    * @param high The greatest digits; undefined if all are allowed.
    */

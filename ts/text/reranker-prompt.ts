@@ -8,7 +8,7 @@ export const RERANKER_PROMPT = {
   after: '<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n',
 };
 
-/** What stands between both parts. It loses its end if the input is too long. */
+/** Returns the text between both parts. Its end is cut off if the input is too long. */
 export function rerankerBody(query: string, document: string, instruction = INSTRUCTION): string {
   return `<Instruct>: ${instruction}\n<Query>: ${query}\n<Document>: ${document}`;
 }

@@ -8,7 +8,7 @@ export interface ListMember {
   isRequired: boolean;
 }
 
-/** What the converters of arrays and objects use of the schema around them. */
+/** The functions that the converters of arrays and objects need for nested schemas. */
 export interface SchemaContext {
   /** Prefix of error messages about patterns. */
   readonly label: string;

@@ -265,7 +265,7 @@ class CpuBackend final : public Backend {
   void route(const LayerWeights& weights);
   // The activations of the pairs of an expert, at the place of its first pair.
   ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
-  // The input of an expert's down projection, or f32 rows that are stored in it, and for the adapters.
+  // The input of an expert's down projection: f32 rows if its tiles are int8 or an adapter updates the projection.
   ActTiles gated_tiles(int expert, const CpuMatrix& down_proj) const;
   void pack_expert_inputs(const LayerWeights& weights);
   void run_expert_gate_up(const MoeWeights& moe);

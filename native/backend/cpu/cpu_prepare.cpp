@@ -1,4 +1,4 @@
-// The memory of the CPU backend, so that no step allocates any.
+// Allocates the memory of the CPU backend before the first step, so that no step allocates any.
 #include <algorithm>
 #include <atomic>
 
@@ -32,7 +32,7 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   allocate();
 }
 
-// Reserves the memory of the plans, so that no step allocates any.
+// Reserves the memory of the attention plans and their states.
 void CpuBackend::plan_memory() {
   int max_splits = 0;
   int64_t state_floats = 0;

@@ -7,7 +7,7 @@ namespace capstan {
 // Returns the kernels of an instruction set that this machine can run.
 const CpuKernels& cpu_kernels(CpuIsa isa);
 
-// Returns whether the software should prefetch the weights of one row. Some processors do better by themselves.
+// Returns whether the software should prefetch the weights of one row. On some processors, the hardware does it better.
 bool wants_prefetch();
 
 }  // namespace capstan

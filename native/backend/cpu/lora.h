@@ -1,5 +1,5 @@
 #pragma once
-// Adapters in the memory of the CPU backend, and the rows of a step by adapter.
+// LoRA adapters of the CPU backend, and the rows of a step grouped by adapter.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,16 +12,16 @@
 
 namespace capstan {
 
-// All matrices of an adapter lie together: a step reads a little of each adapter in turn.
+// All matrices of an adapter are in one pool, because a step reads a little of each adapter in turn.
 struct CpuLoraMemory final : LoraMemory {
   HugePool pool;
 };
 
-// The update of one matrix. t = A · x has the values of its factors one after the other.
+// The update of one matrix. t = A · x holds the values of all factors, one after the other.
 struct CpuLora final : LoraMatrix {
   std::unique_ptr<CpuMatrix> a;
   std::vector<float> scales;  // (panels of a * 16) of the values of t
-  // Of a gated matrix: where t has the values for the gates and those for the ups.
+  // The ranges of t for the gate and the up projection of a gated matrix.
   struct Range {
     int begin = 0, count = 0;
   };
@@ -43,7 +43,7 @@ struct CpuLora final : LoraMatrix {
 std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
                                    const CpuKernels& kernels);
 
-// The values of t of the widest update, and the rows of (values, 16) for gated matrices. The matrix of a delta net
+// The largest number of values of t in an update, and of rows (values, 16) in a gated one. The matrix of a delta net
 // holds four projections, and that of attention three.
 constexpr int64_t max_lora_values(int max_rank, bool has_delta_nets) {
   return round_up(int64_t{has_delta_nets ? 4 : 3} * max_rank, kPanelFeatures);

@@ -130,7 +130,7 @@ void RecurrentLayers::convolve(const Sequence& sequence, int32_t row, const Recu
   kernels_.conv_row(args);
 }
 
-// The convolution of a row, and what the recurrence needs of it.
+// Computes the convolution of a row, and the inputs of its recurrence.
 void RecurrentLayers::mix_row(const Sequence& sequence, int32_t row, const RecurrentWeights& weights) const {
   convolve(sequence, row, weights);
   float* mixed = mixed_.as<float>() + row * conv_stride_;
@@ -155,8 +155,8 @@ void RecurrentLayers::mix_row(const Sequence& sequence, int32_t row, const Recur
   kernels_.gate_row(args);
 }
 
-// Replaces the values of all rows by the results of the recurrence. One piece of work is a panel of a head of a
-// sequence, whose state stays in the cache of one core while the rows pass.
+// Replaces the values of all rows with the results of the recurrence. A work item is one panel of a head of a sequence:
+// its state stays in the cache of one core for all rows.
 void RecurrentLayers::recur(const RecurrentWeights& weights, const StepInput& step) {
   const int panels = num_panels(shape_);
   const int64_t per_sequence = int64_t{shape_.num_heads} * panels;

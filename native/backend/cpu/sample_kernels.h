@@ -21,8 +21,8 @@ struct Candidate {
 // Copies or changes values, and summarizes the results.
 struct ScanArgs {
   const float* values = nullptr;
-  const uint32_t* allowed_mask =
-      nullptr;  // bit i % 32 of word i / 32: values[i] stays, else it becomes -inf; null: all
+  // Bit i % 32 of word i / 32: values[i] stays, else it becomes -inf. Null: all values stay.
+  const uint32_t* allowed_mask = nullptr;
   float divisor = 1;
   float* out = nullptr;        // (count) the results, or null; may be `values`
   float* block_max = nullptr;  // (ceil(count / kMaxBlock)) maxima of the results

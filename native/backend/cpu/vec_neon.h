@@ -1,4 +1,4 @@
-// 16 lanes in four NEON registers. Every Vec has the same interface and gives the same bits.
+// 16 lanes in four NEON registers. The Vec of every instruction set has the same interface and computes the same bits.
 #include <arm_neon.h>
 
 #include <cstdint>

@@ -23,7 +23,7 @@ export function callerAddress(peer: string, headers: RawHeaders, trustedProxies:
   return caller;
 }
 
-/** Strips the port that some proxies add: `192.0.2.1:4711`, `[2001:db8::1]:4711`. Returns '' if it is no address. */
+/** Removes the port that some proxies add: `192.0.2.1:4711`, `[2001:db8::1]:4711`. Returns '' without an address. */
 function withoutPort(text: string): string {
   const trimmed = trimBlanks(text);
   const [, bracketed, plain] = /^(?:\[([^\]]+)\](?::\d+)?|([^\s:]+)(?::\d+)?)$/.exec(trimmed) ?? [];

@@ -19,9 +19,9 @@ export interface Granted {
   done(tokens?: number): void;
 }
 
-/** A request that no deployment gets, while it runs. */
+/** A running request that is not sent to a deployment. */
 export interface Watch {
-  /** As that of a grant. */
+  /** As {@link Granted.signal}. */
   readonly signal?: AbortSignal | undefined;
   /** Call it when the request ends. */
   done(): void;
@@ -43,10 +43,10 @@ export interface Identity {
   watch(): Watch;
 }
 
-/** The place of a request within the limits of its key. */
+/** A request that counts against the limits of its key before its deployment is known. */
 export interface Reservation {
   ok: true;
-  /** Checks access, and budget again. The granted request keeps the place. Call it once. */
+  /** Checks access, and budget again. The granted request does not count twice. Call it once. */
   admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
   /** Call it when the request ends, after `done` of the grant if there is one. */
   release(): void;

@@ -150,7 +150,7 @@ export class KeyTable {
     return { version, validUntil, hash: known === undefined ? hash : undefined, slot: known?.slot ?? NO_SLOT };
   }
 
-  /** Takes an entry out of the digest and releases its slots, except those of `kept`. */
+  /** Removes an entry from the digest and releases its slots, except those of `kept`. */
   #drop(old: KeyEntry, kept: readonly (SecretEntry | undefined)[]): void {
     this.#count(old, -1);
     for (const secret of [old.secret, old.olderSecret]) {

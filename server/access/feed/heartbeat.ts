@@ -3,7 +3,7 @@ import type { AccessStore } from '../store/store';
 
 const INTERVAL_MS = 10_000;
 
-/** Writes the heartbeats of this process. Nothing depends on them but reports, so errors are ignored. */
+/** Writes the heartbeats of this process. Only reports use them, so errors are ignored. */
 export class HeartbeatSender {
   readonly #store: AccessStore;
   readonly #gatewayId: string;

@@ -37,7 +37,7 @@ export interface NewKey {
   secretVersion: number;
 }
 
-/** Returns the state of a key. If several apply, the one that refuses the key wins. */
+/** Returns the state of a key. If several apply, one that refuses the key takes precedence. */
 export function keyState(
   { status, expires_at: expiresAt }: Pick<KeyRow, 'status' | 'expires_at'>,
   rotatingUntil: number | null,

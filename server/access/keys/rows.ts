@@ -11,7 +11,7 @@ export function budgetOf({ budget_tokens: tokens, budget_period: period }: KeyRo
   return tokens === null || period === null ? null : { tokens, period };
 }
 
-/** Parses `allowed_cidrs`. A damaged value admits no address, so that it never opens the key to everybody. */
+/** Parses `allowed_cidrs`. A damaged value allows no address, so that the key does not work from every address. */
 export function parseCidrs(json: string | null): string[] | null {
   if (json === null) return null;
   try {

@@ -73,8 +73,8 @@ export function change<T>(
 }
 
 /**
- * Takes the lock that all writers share, in a transaction that is no change. Take it before any other row, as changes
- * do: on PostgreSQL another order can deadlock. The embedded database has a single writer anyway.
+ * Takes the lock that all writers share, in a transaction that makes no change. Take it before any other row, as a
+ * change does: on PostgreSQL, another order can deadlock. The embedded database has a single writer anyway.
  */
 export async function lockWriters(db: Parameters<typeof isPostgres>[0], tx: Tx): Promise<void> {
   if (isPostgres(db)) await sql`select 1 from auth_state for update`.execute(tx);

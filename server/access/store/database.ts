@@ -35,7 +35,7 @@ export async function openDatabase(
   }
 }
 
-/** Opens the database as it is. The caller closes it with `destroy()`. */
+/** Opens the database without migrating it. The caller closes it with `destroy()`. */
 export function connectDatabase(location: DatabaseLocation, busyTimeoutMs = BUSY_TIMEOUT_MS): Db {
   return new Kysely<AccessTables>({
     dialect: location.kind === 'file' ? fileDialect(location.file, busyTimeoutMs) : postgresDialect(location.url),

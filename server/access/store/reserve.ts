@@ -1,14 +1,14 @@
 import { sql } from 'kysely';
 import { isPostgres } from './migrations';
 
-/** Enough for tens of thousands of changes. */
+/** Enough for a few thousand changes. */
 const RESERVE_BYTES = 4 * 2 ** 20;
 
 /**
  * Reserves free pages in the SQLite file and its log, so that deployments can still be updated and stopped on a full
  * disk. PostgreSQL manages its own disk.
  */
-export async function reserveRoom(db: Parameters<typeof isPostgres>[0], bytes = RESERVE_BYTES): Promise<void> {
+export async function reserveSpace(db: Parameters<typeof isPostgres>[0], bytes = RESERVE_BYTES): Promise<void> {
   if (isPostgres(db) || bytes === 0) return;
   try {
     await sql`create table if not exists disk_reserve (bytes blob)`.execute(db);

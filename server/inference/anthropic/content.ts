@@ -109,7 +109,7 @@ export class Content {
   }
 }
 
-/** Arguments that are no object, such as cut ones, become an empty object. */
+/** Arguments that are not an object, such as truncated ones, become an empty object. */
 function parseInput(json: string): object {
   try {
     const value: unknown = JSON.parse(json);

@@ -20,7 +20,7 @@ const CPU_LINES = 16;
 const RETRIES_MS: Readonly<Record<string, number>> = { queue_full: 1_000, model_loading: 2_000 };
 /** Errors after which no line can run. */
 const HALTS: ReadonlySet<string> = new Set(['engine_dead', 'shutting_down']);
-/** Denials that end by themselves. */
+/** Temporary denials, and when a line runs again. */
 const DENIAL_RETRIES_MS: Readonly<Record<string, number>> = { budget_exceeded: 60_000, auth_unavailable: 5_000 };
 
 /** Returns the engines that are loaded now. */

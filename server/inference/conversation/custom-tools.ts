@@ -53,7 +53,7 @@ function parametersFor(input: object): Readonly<Record<string, unknown>> {
   return { type: 'object', properties: { input }, required: ['input'] };
 }
 
-/** Returns the text of a custom tool's call. Arguments of another form, such as cut ones, are the text themselves. */
+/** Returns the text of a custom tool's call. Arguments of another form, such as truncated ones, become the text. */
 export function customInput(args: string): string {
   try {
     const { input } = JSON.parse(args) as { input?: unknown };

@@ -97,7 +97,7 @@ const MAX_LOGGED = 10;
 export function logDroppedTools(log: Log, requestId: string, types: readonly string[]): void {
   if (types.length === 0) return;
   const shown = types.slice(0, MAX_LOGGED).map((type) => type.slice(0, 100));
-  log.info({ requestId, types: shown }, 'left out tools of types that this server does not have');
+  log.info({ requestId, types: shown }, 'left out tools of unsupported types');
 }
 
 /**

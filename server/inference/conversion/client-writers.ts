@@ -24,7 +24,7 @@ export interface ClientWriter {
   end(outcome: Outcome): string;
   /** Returns the last events of a stream that fails. */
   fail(error: ApiError): string;
-  /** Returns a whole response. All events have been taken. */
+  /** Returns the complete response, after all events. */
   whole(outcome: Outcome): object;
 }
 

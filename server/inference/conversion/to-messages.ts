@@ -102,7 +102,7 @@ function textOf({ content }: ChatMessage): string {
   return typeof content === 'string' ? content : (content ?? []).map(({ text }) => text).join('\n');
 }
 
-/** Arguments that are no object, such as cut ones, become an empty object. */
+/** Arguments that are not an object, such as truncated ones, become an empty object. */
 function inputOf({ arguments: args }: ToolCallInput): object {
   if (typeof args !== 'string') return args;
   try {

@@ -36,7 +36,7 @@ export function planMemory(
 
   function defaultBytes(): number {
     const most = Math.max(0, memoryBytes - weightBytes);
-    // A context length that was asked for comes first. Blocks are not always full.
+    // A requested context length takes precedence. Blocks are not always full.
     const least = maxModelLen === undefined ? 0 : 2 * sequenceBytes;
     return Math.max(1, Math.ceil(Math.max(least, Math.min(sequenceBytes * maxNumSeqs, most * KV_CACHE_SHARE))));
   }

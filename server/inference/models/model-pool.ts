@@ -261,7 +261,7 @@ export class ModelPool<E> {
     await Promise.resolve();
     for (let slot = this.#queue.at(0); slot !== undefined; slot = this.#queue.at(0)) {
       while (slot.state === 'unloading' || slot.isLeaving) await this.#loadOthersUntil(slot, slot);
-      if (this.#isWanted(slot) && slot.state !== 'loaded') await this.#load(slot, () => this.#makeRoom(slot));
+      if (this.#isWanted(slot) && slot.state !== 'loaded') await this.#load(slot, () => this.#unloadOthersFor(slot));
       this.#take(slot);
     }
     // In the same turn as the look at the queue, so that the next request starts another worker.
@@ -313,9 +313,9 @@ export class ModelPool<E> {
     return bytes <= this.#limits.memoryBytes && slots.length <= this.#limits.maxLoaded;
   }
 
-  async #load(slot: Slot<E>, makeRoom = () => Promise.resolve(true)): Promise<void> {
+  async #load(slot: Slot<E>, unloadOthers = () => Promise.resolve(true)): Promise<void> {
     try {
-      if (!(await makeRoom())) return;
+      if (!(await unloadOthers())) return;
       slot.state = 'loading';
       const startedMs = this.#clock.now();
       slot.engine = await slot.model.load(this.#closing.signal);
@@ -339,14 +339,14 @@ export class ModelPool<E> {
   }
 
   /** Unloads others until the model fits. Returns false if the model has no waiters any more. */
-  async #makeRoom(slot: Slot<E>): Promise<boolean> {
+  async #unloadOthersFor(slot: Slot<E>): Promise<boolean> {
     while (this.#isWanted(slot)) {
       const others = this.#inMemory().filter((other) => other !== slot);
       if (others.length === 0 || this.#fits([...others, slot])) return true;
       const leaving = others.find(({ state, isLeaving }) => state === 'unloading' || isLeaving);
       const pinned = others.filter(({ model }) => model.isPinned);
-      // Before others are unloaded in vain.
-      if (pinned.length > 0 && !this.#fits([...pinned, slot])) throw noRoom(slot.model, this.#limits);
+      // Checked first, so that no other model is unloaded in vain.
+      if (pinned.length > 0 && !this.#fits([...pinned, slot])) throw doesNotFit(slot.model, this.#limits);
       const victim = leaving ?? others.filter(({ model }) => !model.isPinned).sort(byLastUse)[0];
       if (leaving === undefined) void this.#leave(victim, 'unloaded', 'memory', () => this.#isWanted(slot));
       await this.#loadOthersUntil(victim, slot);
@@ -452,7 +452,7 @@ function failedBefore(name: string, refusedMs: number): ApiError {
   );
 }
 
-function noRoom({ name, neededBytes }: Loadable<unknown>, { memoryBytes, maxLoaded }: PoolLimits): ApiError {
+function doesNotFit({ name, neededBytes }: Loadable<unknown>, { memoryBytes, maxLoaded }: PoolLimits): ApiError {
   return new ApiError(
     'model_load_failed',
     `The model ${show(name)} does not fit beside the pinned models: it needs about ${formatBytes(neededBytes)}, --models-memory allows ${formatBytes(memoryBytes)} and --models-max ${maxLoaded} models`,

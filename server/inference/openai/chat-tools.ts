@@ -70,7 +70,7 @@ export function withTools(request: ChatCompletionRequest): ChatCompletionRequest
   };
 }
 
-/** Throws an ApiError for a tool of another type, because the model would not get it. */
+/** Throws an ApiError for a tool of another type, because the model would not see it. */
 export function checkToolTypes(body: unknown): void {
   const { tools } = (body ?? {}) as { tools?: unknown };
   if (!Array.isArray(tools)) return;
@@ -88,7 +88,7 @@ interface AllowedTools {
   toolPaths: readonly string[];
 }
 
-/** Leaves the tools of a `tool_choice` of the type `allowed_tools`, and its mode as the choice. */
+/** Applies a `tool_choice` of the type `allowed_tools`: keeps only its tools, and its mode becomes the choice. */
 export function withAllowedTools(request: ChatCompletionRequest): AllowedTools {
   const { tools = [], tool_choice: choice } = request;
   const paths = tools.map(({ type }, i) => `tools[${i}].${type}`);

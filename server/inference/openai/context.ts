@@ -13,7 +13,7 @@ export interface ServerContext extends RequestContext {
   readonly sse: SseOptions;
   readonly log: Log;
   readonly settings: ServerSettings;
-  /** Undefined: this server keeps no responses of the client. */
+  /** Undefined: this server stores no responses for the client. */
   readonly responses: ResponseStore | undefined;
 }
 

@@ -89,7 +89,7 @@ function compactTokens(call: DetokenizeCall): DetokenizeCall {
   return { ...call, tokens: Array.isArray(call.tokens) ? toTyped(call.tokens) : call.tokens };
 }
 
-/** Ids that a typed array cannot hold stay as they are, so that the error names them. */
+/** Ids that a typed array cannot hold are not converted, so that the error names them. */
 function toTyped(ids: number[]): number[] | Int32Array {
   return ids.every((id) => id < 2 ** 31) ? Int32Array.from(ids) : ids;
 }

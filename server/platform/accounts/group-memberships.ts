@@ -21,7 +21,7 @@ export function rolesOf(mappings: readonly GroupMapping[], groups: readonly stri
 }
 
 /**
- * Makes the memberships of a user follow the groups at a provider. Memberships that a person made stay as they are. A
+ * Makes the memberships of a user follow the groups at a provider. Memberships made by a person do not change. A
  * user who loses a role must sign in again.
  */
 export async function applyGroups(

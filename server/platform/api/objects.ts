@@ -98,7 +98,7 @@ const HubModel = {
   type: 'string',
   minLength: 1,
   maxLength: 500,
-  description: 'A name of the hub: `ORG/NAME[@revision][:quantization or file]`',
+  description: 'A name on the hub: `ORG/NAME[@revision][:quantization or file]`',
 } as const;
 const HubToken = orNull({
   type: 'string',
@@ -108,9 +108,8 @@ const HubToken = orNull({
     'Token for gated and private models. It is encrypted, kept for later pulls and never shown. null removes it',
 });
 /**
- * The model of the hub that fills a data source. `is_filled`: the folder holds a complete model. `note`: what the user
- * should know, such as that the model does not fit into the memory. `total_bytes` is null until the hub has listed the
- * files.
+ * The model from the hub in a data source. `is_filled`: the folder holds a complete model. `note`: a warning, such as
+ * that the model does not fit into the memory. `total_bytes` is null until the hub has listed the files.
  */
 export const DataPull = object({
   hub: HubKind,
@@ -177,7 +176,7 @@ export const NewDataPull = input(
   'name',
   'model',
 );
-/** Omitted fields stay as they are. */
+/** Omitted fields do not change. */
 export const DataPullAgain = input({ model: HubModel, hub: HubKind, token: HubToken });
 /** `source_id`: a data source whose token is used, unless `token` is given. The others: how the model will run. */
 export const DataPullQuestion = input(
@@ -245,7 +244,7 @@ export const RuntimeOptions = object({
   model: orNull({
     type: 'string',
     description:
-      '`demo` is the embedded model. `ORG/NAME[@revision][:quantization or file]` is a model of the hub: the service downloads it into a data source. Otherwise a path below /platform, such as /platform/input/input0',
+      '`demo` is the embedded model. `ORG/NAME[@revision][:quantization or file]` is a model from the hub: the service downloads it into a data source. Otherwise a path below /platform, such as /platform/input/input0',
     maxLength: 1_000,
   }),
   hub: orNull(HubKind),
@@ -343,7 +342,7 @@ const UpstreamFields = {
     type: 'string',
     minLength: 1,
     maxLength: 2_000,
-    description: 'Base URL of a server elsewhere, such as https://api.example.com/v1. Without a path: /v1 is added',
+    description: 'Base URL of an upstream server, such as https://api.example.com/v1. Without a path: /v1 is added',
   },
   secret: orNull({
     type: 'string',

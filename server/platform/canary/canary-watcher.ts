@@ -33,7 +33,7 @@ interface Watched {
 const SAVE_MS = 5_000;
 const MAX_WAITING = 10_000;
 const CLIENT_GONE = 499;
-/** The client asked for something that the runtime does not support. */
+/** The client requested something that the runtime does not support. */
 const NOT_IMPLEMENTED = 501;
 
 /** Compares canaries with the stable versions, and rolls those back that break the rule. */

@@ -61,7 +61,7 @@ export async function renewLease(db: ServiceDb, epoch: number, nowMs: number): P
   return setExpiry(db, epoch, { expires_at: nowMs + LEASE_MS });
 }
 
-/** Lets another service take the lease at once. */
+/** Releases the lease, so that another service can take it at once. */
 export async function releaseLease(db: ServiceDb, epoch: number): Promise<boolean> {
   return setExpiry(db, epoch, { expires_at: 0, holder: null });
 }

@@ -56,7 +56,7 @@ export interface VersionRecord {
   status: VersionStatus;
   isWaking: boolean;
   homeState: 'none' | 'pending' | 'ready';
-  /** A model of the hub that it needs and that is not complete. */
+  /** A model from the hub that it needs and that is not complete. */
   readonly download: PendingDownload | null;
   queuedAt: number;
   readonly resources: ReplicaResources;

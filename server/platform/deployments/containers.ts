@@ -293,7 +293,7 @@ function completeContainer(
   if (script === null && hubModelOf(runtime) !== undefined)
     throw new ServiceError(
       'invalid_argument',
-      'runtime.model: a training container runs no model of the hub: pull it into a data source and bind that',
+      'runtime.model: a training container cannot run a model from the hub: pull it into a data source and bind that',
     );
   if (prefixCacheMb(spec.stored) > 0)
     throw new ServiceError(

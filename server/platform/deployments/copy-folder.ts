@@ -1,9 +1,9 @@
 import { constants, existsSync, promises as fs, realpathSync } from 'node:fs';
 import path from 'node:path';
 
-/** Most folders inside each other: each holds an open file of the service. */
+/** Maximum depth of folders. Each level needs an open file of the service. */
 const MAX_DEPTH = 100;
-/** Most files, links and folders together. A program that makes new ones for ever cannot keep the copy going. */
+/** Maximum number of files, links and folders. A program that keeps creating them cannot delay the end forever. */
 const MAX_ENTRIES = 1_000_000;
 
 /** The unit of `blocks` of a file. */
@@ -15,7 +15,7 @@ const O_PATH = 0o10000000;
 
 export interface CopyOptions {
   /**
-   * Most bytes of holes in sparse files. Not every file system copies holes as holes, so a file that takes no space
+   * Maximum bytes of holes in sparse files. Not every file system copies holes as holes, so a file that takes no space
    * could fill the disk.
    */
   maxHoleBytes?: number | undefined;

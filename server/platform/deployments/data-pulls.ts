@@ -20,7 +20,7 @@ import {
 } from './data-sources';
 import { ownerViews } from './owner-views';
 
-/** A model of the hub. */
+/** A model from the hub. */
 export interface PullRequest {
   /** `ORG/NAME[@revision][:quantization or file]` */
   model: string;
@@ -37,7 +37,7 @@ export interface NewPull extends PullRequest {
   visibility?: DataSourceView['visibility'];
 }
 
-/** A further pull into a source. Missing fields stay as they are. */
+/** A further pull into a source. Missing fields do not change. */
 export type PullAgain = Partial<PullRequest>;
 
 const MAX_TOKEN_CHARS = 1_024;
@@ -60,12 +60,12 @@ export function checkModelName(param: string, text: string): string {
   if (name === undefined)
     throw new ServiceError(
       'invalid_argument',
-      `${param}: expected a name of the hub, ORG/NAME[@revision][:quantization or file]`,
+      `${param}: expected a name on the hub, ORG/NAME[@revision][:quantization or file]`,
     );
   return showHubName(name);
 }
 
-/** Makes a data source that the service fills with a model of the hub. The caller must also notify the HubPuller. */
+/** Makes a data source that the service fills with a model from the hub. The caller must also notify the HubPuller. */
 export async function createPull(
   context: StoreContext,
   actor: ServiceActor,

@@ -24,7 +24,7 @@ export interface DataSourceView {
   file_count: number | null;
   digest: string | null;
   measurement: { state: DataSourceRow['measure_state']; message: string | null; at: string | null };
-  /** The model of the hub that fills the source. Null for a folder of an administrator. */
+  /** The model from the hub that fills the source. Null for a folder of an administrator. */
   pull: DataPullView | null;
   created_at: string;
   updated_at: string;
@@ -224,7 +224,7 @@ export async function editDataSource(
 
 /**
  * Deletes a source: an administrator any, others one that they pulled. Returns the folder that the caller must delete
- * then: that of a model of the hub. The folders of administrators are kept.
+ * then: that of a model from the hub. The folders of administrators are kept.
  */
 export async function deleteDataSource(
   db: ServiceDb,

@@ -20,7 +20,7 @@ export type DesiredState = 'running' | 'paused' | 'deleted';
 
 export interface DeploymentFacts {
   desired: DesiredState;
-  /** It forwards to a server elsewhere and has no versions. */
+  /** It forwards to an upstream server and has no versions. */
   isUpstream?: boolean;
   /** The version that serves or starts. Undefined before the first version. */
   active?: { state: VersionState; isWaking: boolean };

@@ -49,7 +49,7 @@ export interface NewDeployment extends SpecRequest, Partial<Scale>, FallbackEdit
   /** Default: the actor. */
   owner?: OwnerRef;
   access_control?: boolean;
-  /** A server elsewhere, in place of a version. */
+  /** An upstream server, in place of a version. */
   upstream?: NewUpstream;
   strategy?: DeploymentView['strategy'];
   prefix_cache_scope?: DeploymentView['prefix_cache_scope'];
@@ -136,7 +136,7 @@ async function insertSettings(
   const aliases = checkAliases(name, request.aliases ?? []);
   const id = await claimName(change, owner, name);
   await demandUnusedNames(tx, owner.id, id, { name, aliases });
-  // An open deployment with the key of a provider would spend the owner's money for everybody.
+  // An open deployment with the key of a provider would let anyone spend the owner's money.
   const accessControl = (request.access_control ?? request.upstream !== undefined) ? 1 : 0;
   await tx
     .updateTable('deployments')

@@ -14,9 +14,9 @@ const INPUTS: readonly Mount[] = ['input0', 'input1', 'input2', 'input3', 'input
 const MAX_NAME = 100;
 
 /**
- * Binds the data source with the model of the hub that a specification names. Uses one that the actor can see, or makes
- * one, which the service fills. The replicas wait until it is complete. Without such a model, returns the specification
- * without the binding that an earlier version had for its model.
+ * Binds the data source with the model from the hub that a specification names. Uses one that the actor can see, or
+ * creates one, which the service fills. The replicas wait until it is complete. Without such a model, returns the
+ * specification without the binding that an earlier version had for its model.
  * @param base The specification that `request` changes.
  */
 export async function bindHubModel(
@@ -33,7 +33,7 @@ export async function bindHubModel(
   const name = runsHubModel(stored) ? hubModelOf(stored.runtime) : undefined;
   const { hub_token: token } = request;
   if (name === undefined && typeof token === 'string')
-    throw new ServiceError('invalid_argument', 'hub_token: expected none, because runtime.model is not of a hub');
+    throw new ServiceError('invalid_argument', 'hub_token: expected none, because runtime.model is not on a hub');
   if (name === undefined) return { ...spec, bindings: kept };
   const hub = stored.runtime.hub ?? 'huggingface';
   const model = showHubName(parseHubName(name)!);
@@ -59,7 +59,7 @@ export async function bindHubModel(
   if (mount === undefined)
     throw new ServiceError(
       'invalid_argument',
-      'bindings: expected a free input for the model of the hub, got five inputs',
+      'bindings: expected a free input for the model from the hub, got five inputs',
     );
   return {
     ...spec,

@@ -56,8 +56,8 @@ interface Active {
 }
 
 /**
- * Downloads models of the hub into the folders of data sources, in the background. The requests are in the database, so
- * a restart continues them.
+ * Downloads models from the hub into the folders of data sources, in the background. The requests are in the database,
+ * so a restart continues them.
  */
 export class HubPuller {
   readonly #options: HubPullerOptions;

@@ -13,7 +13,7 @@ export interface FolderMeasure {
 }
 
 export interface MeasureLimits {
-  /** Most files, links and folders together. */
+  /** Maximum number of files, links and folders together. */
   maxEntries: number;
   /** Folders with more bytes than this have no digest. */
   maxDigestBytes: number;

@@ -15,7 +15,7 @@ export function downloadFolder(folder: string): string {
 }
 
 /**
- * Creates the folder that holds the models of the hub, and the one of a download.
+ * Creates the folder that holds the models from the hub, and the one of a download.
  * @throws PullError if the folder was replaced by a link
  */
 export async function prepareFolders(folder: string): Promise<void> {

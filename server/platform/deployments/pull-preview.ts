@@ -36,7 +36,7 @@ export interface PullPreview {
   } | null;
 }
 
-/** A cache that does not exist: what lies in the service's own one is not used. */
+/** A cache that does not exist, so that models in the service's own cache are not used. */
 const NO_CACHE = path.join(os.tmpdir(), 'capstan-no-cache');
 
 /** Asks the hub about a model. Downloads nothing but config.json. @throws CapstanError, ServiceError */

@@ -7,7 +7,7 @@ import { ServiceError } from '../store/errors';
 export interface RuntimeOptions {
   /** `demo` (also null) is the embedded model, `ORG/NAME…` one of the hub. Otherwise a path below `/platform`. */
   model: string | null;
-  /** Where a model of the hub comes from. */
+  /** Where a model from the hub comes from. */
   hub: HubKind | null;
   served_name: string | null;
   /** What the model does. */
@@ -51,7 +51,7 @@ export const DEFAULT_RUNTIME: RuntimeOptions = {
   prefix_cache_disk_mb: null,
 };
 
-/** The flag of `capstan serve` for each option that is passed on as it is. */
+/** The flag of `capstan serve` for each option that is passed on unchanged. */
 const FLAGS: Readonly<Partial<Record<keyof RuntimeOptions, string>>> = {
   task: '--task',
   max_model_len: '--max-model-len',
@@ -68,7 +68,7 @@ const FLAGS: Readonly<Partial<Record<keyof RuntimeOptions, string>>> = {
 };
 const MODEL_PATH = /^\/platform\/(input\/(input[0-4])|home)(\/|$)/;
 
-/** Returns the name of the model of the hub that a specification runs, or undefined for another model. */
+/** Returns the name of the model from the hub that a specification runs, or undefined for another model. */
 export function hubModelOf({ model }: RuntimeOptions): string | undefined {
   return model === null || model.startsWith('/') || parseHubName(model) === undefined ? undefined : model;
 }
@@ -81,7 +81,7 @@ export function changedRuntime(before: RuntimeOptions, change: Partial<RuntimeOp
 
 /**
  * Returns the arguments of `capstan serve`.
- * @param modelMount Where the model of the hub is mounted.
+ * @param modelMount Where the model from the hub is mounted.
  */
 export function runtimeArgs(runtime: RuntimeOptions, numGpus: number, modelMount: Mount | undefined): string[] {
   const { model, served_name: name, kv_cache_memory_mb: cacheMb, prefix_caching: caches } = runtime;
@@ -169,13 +169,13 @@ export function checkModel(runtime: RuntimeOptions, bindings: readonly { mount: 
   const { model, hub } = runtime;
   if (hubModelOf(runtime) !== undefined) return;
   if (hub !== null)
-    throw new ServiceError('invalid_argument', 'runtime.hub: expected null, because runtime.model is not of a hub');
+    throw new ServiceError('invalid_argument', 'runtime.hub: expected null, because runtime.model is not on a hub');
   if (model === null || model === 'demo') return;
   const [, , input] = MODEL_PATH.exec(model) ?? [];
   if (!MODEL_PATH.test(model) || model.split('/').includes('..'))
     throw new ServiceError(
       'invalid_argument',
-      'runtime.model: expected demo, a name of the hub (ORG/NAME[@revision][:quantization or file]), or a path below /platform/input/input0 … input4 or /platform/home',
+      'runtime.model: expected demo, a name on the hub (ORG/NAME[@revision][:quantization or file]), or a path below /platform/input/input0 … input4 or /platform/home',
     );
   if (input !== undefined && !bindings.some(({ mount }) => mount === input))
     throw new ServiceError('invalid_argument', `runtime.model: nothing is bound to ${input}`);

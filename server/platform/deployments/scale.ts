@@ -26,7 +26,7 @@ function scaleOf(request: Partial<Scale>): Partial<Scale> {
 
 /**
  * Applies the scale fields of a request. A minimum of 0 that is new gets an idle timeout, unless the request sets one.
- * Null is a choice: the deployment never scales to zero by itself.
+ * Null is a choice: the deployment never scales to zero automatically.
  * @throws ServiceError `invalid_argument`
  */
 export function applyScale(before: Scale, request: Partial<Scale>): Scale {

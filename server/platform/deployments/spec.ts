@@ -48,7 +48,7 @@ export interface StoredSpec {
   health_path: string;
   start_deadline_s: number;
   grace_s: number;
-  /** Where the model of the hub is mounted. Absent for another model. */
+  /** Where the model from the hub is mounted. Absent for another model. */
   model_mount?: Mount;
 }
 
@@ -73,7 +73,7 @@ export interface SpecRequest {
   secret_env?: Record<string, string>;
   start_command?: string | null;
   runtime?: Partial<RuntimeOptions>;
-  /** For a gated or private model of the hub. It belongs to the data source of the model, not to the version. */
+  /** For a gated or private model from the hub. It belongs to the data source of the model, not to the version. */
   hub_token?: string | null;
   health_path?: string;
   start_deadline_s?: number;

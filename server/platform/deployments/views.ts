@@ -67,12 +67,12 @@ export interface DeploymentView extends Pick<
 > {
   id: string;
   name: string;
-  /** Further names that requests may give as `model`. */
+  /** Other names that requests can use as `model`. */
   aliases: string[];
   /** Names of the deployments that get the requests that this one cannot serve. */
   fallbacks: string[];
   fallback_after_s: number | null;
-  /** The server elsewhere that it forwards to, in place of versions. */
+  /** The server that it forwards to. Such a deployment has no versions. */
   upstream: UpstreamView | null;
   owner: OwnerView;
   state: DeploymentState;

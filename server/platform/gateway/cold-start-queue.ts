@@ -5,7 +5,7 @@ import type { GatewayControl, Target, Targets } from './targets';
 /** Shortest time between two calls to wake the same deployment. */
 const WAKE_EVERY_MS = 1_000;
 
-/** Most requests that may wait at once, and most bytes of their bodies. */
+/** Maximum number of waiting requests, and of bytes of their bodies. */
 export interface QueueLimits {
   perDeployment: number;
   /** Limit over all deployments. One deployment can use a sixteenth of it. */

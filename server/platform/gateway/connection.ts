@@ -14,7 +14,7 @@ import { UpstreamError } from './upstream-error';
 const IDLE_CONNECTION_MS = 4_000;
 /** Safety margin below the keep-alive timeout that the replica announces. */
 const KEEP_ALIVE_MARGIN_MS = 1_000;
-/** A server elsewhere has this many times the limit to connect. */
+/** An upstream server has this many times the time to connect. */
 const REMOTE_FACTOR = 5;
 const READ_BYTES = 64 * 1024;
 /**

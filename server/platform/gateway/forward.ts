@@ -134,7 +134,7 @@ export class Forwarder {
     }
   }
 
-  /** Reads the body whole if it can be sent again, or if its cost must be found. */
+  /** Returns the body. Reads all of it if it may be sent again, or if its cost must be known. */
   async #bodyOf(call: Call): Promise<UpstreamRequest['body']> {
     const { request, model, target } = call;
     const body = model === undefined ? await readBody(request) : model.body.whole;
@@ -166,7 +166,7 @@ export class Forwarder {
       exchanged = await this.#exchange(call, ready, body, limit.signal);
       const { status, body: content } = exchanged.response;
       if (!isFailedStatus(status)) {
-        // Until a byte of the content has arrived, the client has got nothing and another deployment may respond.
+        // Before the first byte of the content, the client has received nothing, so another deployment may respond.
         await content.started();
         return exchanged;
       }

@@ -1,7 +1,7 @@
 import { ApiError } from 'capstan/internal';
 
 export interface HeldLimits {
-  /** Most bytes of all owners together, and of one. */
+  /** Maximum bytes of all owners together, and of one owner. */
   totalBytes: number;
   ownerBytes: number;
   /** What the bodies do, for errors. */

@@ -6,7 +6,7 @@ import { type ModelField, ModelFieldReader, missing } from './model-field';
 const GATHERED_BODY_BYTES = 1024 * 1024;
 /** Limits of the bodies whose field `model` is searched. */
 export interface SearchLimits {
-  /** Most bytes that are held at once. One owner can use a sixteenth of them. */
+  /** Maximum bytes held at once. One owner can use a sixteenth of them. */
   totalBytes: number;
   /** How long the search in one body may take. */
   timeoutMs: number;

@@ -29,7 +29,7 @@ export class ModelFieldReader {
   }
 }
 
-/** Returns the field of a whole body. Throws an ApiError. */
+/** Returns the field of a complete body. Throws an ApiError. */
 export async function findModel(body: Buffer): Promise<ModelField | undefined> {
   return fieldOf(await findFields(body, search()));
 }

@@ -44,11 +44,11 @@ export interface TargetReplica {
   readonly secret: string;
   /** The built-in runtime reports its load, its cached blocks and the token usage of each request. */
   readonly isBuiltin: boolean;
-  /** Set if it is a server elsewhere. */
+  /** Set if it is an upstream server. */
   readonly upstream?: UpstreamSettings;
 }
 
-/** A server elsewhere that a deployment forwards to. */
+/** An upstream server that a deployment forwards to. */
 export interface UpstreamSettings {
   /** The base URL, without a trailing slash. */
   readonly url: string;

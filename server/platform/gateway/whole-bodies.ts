@@ -2,7 +2,7 @@ import { ApiError } from 'capstan/internal';
 import { HeldBytes, TimedPieces } from './held-bodies';
 
 export interface WholeBodyLimits {
-  /** The longest body, which is also what one owner can hold. */
+  /** Maximum size of a body, and of all bodies of one owner that are arriving. */
   bodyBytes: number;
   /** Of all bodies that are arriving. */
   totalBytes: number;

@@ -28,12 +28,12 @@ export interface TokenCounts {
   readonly completionTokens: number;
 }
 
-/** Returns undefined for text that is no amount, or one above the limit. */
+/** Returns undefined for text that is not an amount, or an amount above the limit. */
 export function parseAmount(text: string): bigint | undefined {
   return parse(text, AMOUNT_DIGITS, MAX_AMOUNT);
 }
 
-/** Returns undefined for text that is no price, or one above the limit. */
+/** Returns undefined for text that is not a price, or a price above the limit. */
 export function parsePrice(text: string): bigint | undefined {
   return parse(text, PRICE_DIGITS, MAX_PRICE);
 }

@@ -194,7 +194,7 @@ export class MoneyMeter implements Billing {
     const text = `${formatAmount(amount)} ${this.#currency} ${period === 'total' ? 'in total' : `per ${period}`}`;
     return new ApiError(
       'budget_exceeded',
-      `The budget of ${scope === 'key' ? 'this API key' : 'the owner'} does not pay for this request: ${text}`,
+      `The budget of ${scope === 'key' ? 'this API key' : 'the owner'} does not cover this request: ${text}`,
       { headers: endMs === null ? {} : { 'Retry-After': String(Math.max(1, Math.ceil((endMs - nowMs) / 1000))) } },
     );
   }

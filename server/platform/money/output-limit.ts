@@ -73,8 +73,8 @@ export class OutputLimit {
   readonly #output: OutputFields | undefined;
 
   /**
-   * Throws ApiError for a body that is no JSON object, names two models, has a limit that is no number, or asks for a
-   * response in the background.
+   * Throws ApiError for a body that is not a JSON object, names two models, has a limit that is not a number, or asks
+   * for a response in the background.
    */
   static async read(path: string, body: Buffer): Promise<OutputLimit> {
     const models = new OneModel();
@@ -113,7 +113,7 @@ export class OutputLimit {
   }
 
   /**
-   * Returns a body with outputs of at most `maxTokens`. Other bytes stay as they are. Throws ApiError for a limit of 0.
+   * Returns a body with outputs of at most `maxTokens`. Other bytes do not change. Throws ApiError for a limit of 0.
    * @param body That of the request, perhaps with another value of `model`.
    */
   withLimit(body: Buffer, maxTokens: number): Buffer {
@@ -175,7 +175,7 @@ function countPrompts({ list }: JsonField): number {
   return list === undefined || list.isOfNumbers ? 1 : list.numElements;
 }
 
-/** A longer name than the gateway knows is no name. */
+/** Returns undefined for a model name that is too long to be kept. */
 function modelOf(field: JsonField | undefined): string | undefined {
   const model = field?.text === undefined ? undefined : jsonOf(field.text, notAnObject);
   return typeof model === 'string' ? model : undefined;

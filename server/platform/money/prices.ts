@@ -79,7 +79,7 @@ export function deletePrice({ db, now }: StoreContext, actor: ServiceActor, id: 
   });
 }
 
-/** Names the currency of all prices and budgets. Amounts stay as they are. */
+/** Names the currency of all prices and budgets. Amounts do not change. */
 export function setCurrency({ db, now }: StoreContext, actor: ServiceActor, currency: string): Promise<void> {
   demandAdmin(actor);
   if (!CURRENCY.test(currency))

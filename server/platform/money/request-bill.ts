@@ -140,7 +140,7 @@ export class RequestBill implements Bill {
   }
 
   #estimatedTokens(response: ResponseSize): number {
-    // Many servers finish a response that is no stream, although its client has left.
+    // Many servers finish a response that is not streamed, even after its client has left.
     if (response.isAbandoned && this.#reserved !== undefined && this.#output?.isStream === false)
       return this.#cost.numOutputs * this.#cost.payableTokens(this.#reserved);
     return outputTokensIn(response);

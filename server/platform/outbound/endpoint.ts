@@ -56,10 +56,10 @@ export async function resolveEndpoint(
   const family = isIP(hostname);
   const addresses = family === 0 ? await resolve(hostname).catch(() => []) : [{ address: hostname, family }];
   if (addresses.length === 0) throw invalidUrl(`cannot resolve ${hostname}`);
-  const hidden = allowsPrivate ? undefined : addresses.find(({ address }) => !isPublicAddress(address));
-  if (hidden !== undefined)
+  const privateAddress = allowsPrivate ? undefined : addresses.find(({ address }) => !isPublicAddress(address));
+  if (privateAddress !== undefined)
     throw invalidUrl(
-      `${hostname} resolves to ${hidden.address}, which is not a public address; start capstan up with ${flag} to allow it`,
+      `${hostname} resolves to ${privateAddress.address}, which is not a public address; start capstan up with ${flag} to allow it`,
     );
   return { url, address: addresses[0] };
 }

@@ -13,7 +13,7 @@ import { applyGroups, rolesOf } from '../accounts/group-memberships';
 import { findProvider, mappingsOf, type ProviderClient, toClient } from './providers';
 import type { IdentityRow, ProviderRow } from './sign-in-schema';
 
-/** What a provider says about a user. The caller has verified it. */
+/** The claims of a provider about a user. The caller has verified them. */
 export interface ProviderClaims {
   issuer: string;
   subject: string;
@@ -30,7 +30,7 @@ export interface ProviderTokens {
   refreshToken: string | null;
 }
 
-/** An identity, and the time of its last confirmation when it was read. After a later one, an answer counts no more. */
+/** An identity and the time of its last confirmation. A response is ignored if a later confirmation exists. */
 export interface ReadIdentity {
   issuer: string;
   subject: string;
@@ -43,13 +43,13 @@ export interface DueIdentity extends ReadIdentity {
   provider: ProviderClient;
 }
 
-/** How long an identity counts after a refresh was due, while the provider does not respond. */
+/** How long an identity stays valid after a refresh was due, while the provider does not respond. */
 const OUTAGE_MS = 30 * 60_000;
-/** A refresh that failed without an answer of the provider is repeated after this time. */
+/** If the provider did not respond, a refresh is repeated after this time. */
 const RETRY_MS = 60_000;
-/** For each provider. */
+/** Maximum number of identities to refresh at a time, for each provider. */
 const MAX_DUE = 50;
-/** Longer tokens are not stored. The logout at the provider then asks the user. */
+/** Longer tokens are not stored. The provider then asks the user to confirm the logout. */
 const MAX_ID_TOKEN_LENGTH = 16_384;
 const MAX_STORED_GROUPS = 1_000;
 
@@ -72,9 +72,9 @@ export async function signInWithProvider(
   const userId = await serviceChange(db, nowMs, { actor: { ...SIGN_IN_ACTOR, ...from } }, async (change) => {
     const provider = await findProvider(change.tx, providerId);
     if (provider.status !== 'active') throw refused('this identity provider is disabled');
-    demandAdmission(provider, claims);
+    requireAdmission(provider, claims);
     const known = await findIdentity(change, claims);
-    const user = known?.user_id ?? (await newUser(change, provider, claims));
+    const user = known?.user_id ?? (await createOrLinkUser(change, provider, claims));
     await confirm(context, change, provider, { claims, userId: user, known, refreshToken: tokens.refreshToken });
     const actor = { type: 'user', id: user } as const;
     change.record({ action: 'account.signed_in', owner: actor, target: actor, after: { provider: provider.name } });
@@ -199,7 +199,7 @@ export async function confirmIdentity(
     if (known.confirmed_at !== confirmedAt) return undefined;
     const provider = await findProvider(change.tx, known.provider_id);
     try {
-      demandAdmission(provider, { ...claims, email: claims.email ?? known.email });
+      requireAdmission(provider, { ...claims, email: claims.email ?? known.email });
     } catch (error) {
       await end(change, known, provider, (error as Error).message);
       return (error as Error).message;
@@ -226,8 +226,8 @@ export async function endIdentity(
 }
 
 /**
- * Asks a provider again later about all its due users, because it did not answer about this one. This one comes last,
- * so that a fault of one user cannot keep the others from a refresh.
+ * Postpones the refresh of all due users of a provider, because it did not respond for this one. This user comes last,
+ * so that a failure for one user cannot block the others.
  */
 export async function postponeProvider(
   { db, now }: StoreContext,
@@ -318,23 +318,23 @@ function findIdentity(
 }
 
 /** @throws ServiceError `sign_in_refused` */
-function demandAdmission(provider: ProviderRow, { email, isEmailVerified, groups }: ProviderClaims): void {
+function requireAdmission(provider: ProviderRow, { email, isEmailVerified, groups }: ProviderClaims): void {
   const domains = JSON.parse(provider.domains) as string[];
   const domain = email?.split('@').pop()?.toLowerCase() ?? '';
   if (domains.length > 0 && (isEmailVerified !== true || !domains.includes(domain)))
     throw refused(`expected a verified email address of ${domains.join(', ')}`);
   if (provider.requires_group === 1 && rolesOf(mappingsOf(provider), groups).size === 0)
-    throw refused(`you are in no group at ${provider.name} that may sign in: ask an administrator`);
+    throw refused(`you are not in a group at ${provider.name} that may sign in: ask an administrator`);
 }
 
-/** Returns the user of a first sign-in. */
-async function newUser(change: ServiceChange, provider: ProviderRow, claims: ProviderClaims): Promise<string> {
+/** Creates an account for a first sign-in, or links an existing one. Returns its user. */
+async function createOrLinkUser(change: ServiceChange, provider: ProviderRow, claims: ProviderClaims): Promise<string> {
   if (claims.email === null)
-    throw refused(`${provider.name} sent no email address: an administrator can request the scope email`);
+    throw refused(`${provider.name} sent no email address: ask an administrator to request the scope email`);
   if (claims.isEmailVerified === false) throw refused(`your email address is not verified at ${provider.name}`);
   const email = validEmail(claims.email);
   const account = await change.tx.selectFrom('accounts').selectAll().where('email', '=', email).executeTakeFirst();
-  if (account !== undefined) return linkedUser(change, provider, claims, account);
+  if (account !== undefined) return linkUser(change, provider, claims, account);
   return (await insertAccount(change, { email, name: displayName(claims.name, email), hash: NO_PASSWORD }, false))
     .userId;
 }
@@ -343,7 +343,7 @@ async function newUser(change: ServiceChange, provider: ProviderRow, claims: Pro
  * Links an existing local account. It loses its password, second factor, sessions and management tokens, so that the
  * provider alone decides about its access. An account of another provider is never linked.
  */
-async function linkedUser(
+async function linkUser(
   { tx, rev, nowMs, record }: ServiceChange,
   provider: ProviderRow,
   { isEmailVerified }: ProviderClaims,

@@ -221,7 +221,7 @@ function authOf(
 
 type WireClaims = Readonly<Record<string, unknown>>;
 
-/** The ID token counts more. What a source says about its address is no proof of the other one's. */
+/** The ID token takes precedence. If its address is another one, what the user information says about it is ignored. */
 function joined(userInfo: WireClaims, idClaims: WireClaims): WireClaims {
   const all = { ...userInfo, ...idClaims };
   const isOtherAddress = Object.hasOwn(idClaims, 'email') && idClaims.email !== userInfo.email;

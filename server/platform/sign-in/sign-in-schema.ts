@@ -40,7 +40,7 @@ export interface ProviderRow {
   rev: number;
 }
 
-/** A user of a provider. Issuer and subject identify it for ever. */
+/** A user of a provider. Issuer and subject identify it forever. */
 export interface IdentityRow {
   issuer: string;
   subject: string;

@@ -25,7 +25,7 @@ import { LineReply, MAX_RESULT_BYTES } from './line-reply';
 const MAX_LINES = 1024;
 /** Lines in progress of one owner. Deployments that do not respond hold theirs for long. */
 const MAX_OWN_LINES = 512;
-/** Errors that end by themselves, and when a line runs again if the response does not say it. */
+/** Temporary errors, and when a line runs again if the response does not say when. */
 const RETRIES_MS: Readonly<Record<string, number>> = {
   queue_full: 1_000,
   rate_limit_exceeded: 5_000,
@@ -137,7 +137,7 @@ export class GatewayLines implements BatchWork {
   }
 }
 
-/** What becomes of a line whose key has no access, or cannot be checked now. */
+/** Returns the outcome of a line whose key has no access, or cannot be checked now. */
 function deniedLine({ code, message }: Denied): LineOutcome {
   if (Object.hasOwn(RETRIES_MS, code)) return { kind: 'retry', afterMs: RETRIES_MS[code] };
   return { kind: 'refused', error: { code, message, param: null, line: null } };

@@ -170,7 +170,7 @@ class EventRewriter {
     return rewritten instanceof Promise ? this.#writeLater(rewritten) : this.#write(rewritten);
   }
 
-  /** An event that cannot be rewritten passes as it is. */
+  /** An event that cannot be rewritten passes unchanged. */
   #rewritten(event: Buffer): Buffer | string | Promise<Buffer | string> {
     const skip = (): Buffer => {
       this.#rewriter.skipped?.();

@@ -123,7 +123,7 @@ class OneResponse {
   }
 }
 
-/** Returns undefined if a replica can get the body as it is, and for a body that only a replica can judge. */
+/** Returns undefined if a replica can get the body unchanged, and for a body that only a replica can judge. */
 function read(body: Buffer, isCount: boolean) {
   try {
     const fields = topLevelValues(body);

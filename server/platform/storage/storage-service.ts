@@ -53,7 +53,7 @@ export interface StorageOptions {
   slowClientTimeoutMs?: number;
 }
 
-/** Paths that only models serve, although they are of the form of a stored object. */
+/** Paths that look like those of a stored object, but are served by models. */
 const MODEL_PATHS: ReadonlySet<string> = new Set([`${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
 
 type Context = RequestContext & StoreContext & Pick<OwnerRequest, 'deploymentId' | 'reach'>;

@@ -1,6 +1,6 @@
 import { ApiError, header, type StreamedRequest } from 'capstan/internal';
 
-/** What the bodies of one kind may take in memory at once. */
+/** Memory limits for request bodies of one kind. */
 interface BodyLimits {
   totalBytes: number;
   /** The share of it that one owner may use. */
@@ -13,7 +13,7 @@ const FILE_LIMITS: BodyLimits = { totalBytes: 256 * 2 ** 20, ownerShare: 0.5, ma
 const JSON_LIMITS: BodyLimits = { totalBytes: 64 * 2 ** 20, ownerShare: 0.125, maxBytes: 2 ** 20 };
 const FILES_PATH = '/v1/files';
 
-/** Bounds the memory of request bodies that are read as a whole. Uploads leave space for JSON. */
+/** Limits the memory of request bodies that are read completely. Uploads leave memory for JSON. */
 export class UploadLimits {
   readonly #files = new BodySpace(FILE_LIMITS);
   readonly #json = new BodySpace(JSON_LIMITS);
@@ -53,7 +53,10 @@ class BodySpace {
     const ofOwner = (this.#byOwner.get(ownerId) ?? 0) + numBytes;
     const { totalBytes, ownerShare } = this.limits;
     if (ofOwner > totalBytes * ownerShare || this.#numBytes + numBytes > totalBytes)
-      throw new ApiError('queue_full', `The queue is full: bodies of ${this.#numBytes} bytes are in progress`);
+      throw new ApiError(
+        'queue_full',
+        `The queue is full: request bodies of ${this.#numBytes} bytes are being received`,
+      );
     this.#numBytes += numBytes;
     this.#byOwner.set(ownerId, ofOwner);
   }

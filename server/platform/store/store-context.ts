@@ -12,7 +12,7 @@ export interface ServiceStoreOptions {
   version?: string;
   /** Default: none, for commands that run no replicas. */
   machine?: Machine;
-  /** Bytes that a service reserves on the disk (`reserveRoom`). Default: 4 MiB. Tests pass 0 to save time. */
+  /** Bytes that a service reserves on the disk (`reserveSpace`). Default: 4 MiB. Tests pass 0 to save time. */
   reserveBytes?: number;
   /** Id of this service, as the holder of the control lease. Without it no replica counts as another machine's. */
   node?: string;

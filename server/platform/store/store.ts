@@ -1,4 +1,4 @@
-import { type AccessStore, createStore, reserveRoom } from 'capstan/internal';
+import { type AccessStore, createStore, reserveSpace } from 'capstan/internal';
 import { loopClock } from '../control/clock';
 import { openServiceDatabase } from './change';
 import { seedImages } from '../deployments/catalog';
@@ -45,7 +45,7 @@ export async function openServiceStore(
     options: { ...options, machine: { ...(options.machine ?? NO_MACHINE) } },
     box: new SecretBox(options.secretKey),
   };
-  if (options.machine !== undefined) await reserveRoom(db, options.reserveBytes);
+  if (options.machine !== undefined) await reserveSpace(db, options.reserveBytes);
   if (options.version !== undefined) await seedImages(db, options.version, now());
   return {
     ...createStore(db, now),

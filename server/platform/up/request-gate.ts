@@ -24,7 +24,7 @@ export class RequestGate {
   #onIdle: (() => void)[] = [];
 
   /**
-   * @param isEndless Selects requests whose responses do not end by themselves. Draining aborts their signals.
+   * @param isEndless Selects requests whose responses have no end. Draining aborts their signals.
    * @param isForDeployment Selects requests to a deployment's own host name. They reach the deployment on the health
    * paths, too.
    */

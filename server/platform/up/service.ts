@@ -233,7 +233,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     },
   });
   closers.push(() => puller.close());
-  // A new version may need a model of the hub.
+  // A new version may need a model from the hub.
   controller.onChange(() => puller.notify());
   const metrics = new ServiceMetrics(targets);
   const usage = new UsageRecorder({ store, targets, driver, log });
@@ -356,7 +356,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   return 0;
 }
 
-/** Whether a request follows logs or events, so that its response does not end by itself. */
+/** Whether a request follows logs or events, so that its response has no end. */
 function isFollowing({ method, path }: { method: string; path: string }): boolean {
   return method === 'GET' && /\/(follow|stream)$/.test(path);
 }

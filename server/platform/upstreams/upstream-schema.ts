@@ -1,6 +1,6 @@
 import type { Component, Tx } from 'capstan/internal';
 
-/** Deployments that forward to a server elsewhere. */
+/** Deployments that forward to an upstream server. */
 export const UPSTREAMS: Component = { name: 'upstreams', steps: [createUpstreams] };
 
 /**

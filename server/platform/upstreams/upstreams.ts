@@ -6,7 +6,7 @@ import type { StoreContext } from '../store/store-context';
 import { UPSTREAM_INTERFACES, type UpstreamInterface } from '../gateway/upstreams/interfaces';
 import type { UpstreamRow } from './upstream-schema';
 
-/** A server elsewhere that a deployment forwards to, in its newest version. */
+/** An upstream server that a deployment forwards to, in its newest version. */
 export interface UpstreamRecord {
   number: number;
   /** The base URL that clients would use, without a trailing slash: `https://api.example.com/v1`. */

@@ -129,7 +129,7 @@ export class BatchService {
           param: 'input_file_id',
         },
       );
-    this.#checkRoom(ownerId);
+    this.#checkLimits(ownerId);
     const now = Math.floor(Date.now() / 1000);
     const { windowS, ...fields } = order;
     const record: BatchRecord = {
@@ -207,7 +207,7 @@ export class BatchService {
   }
 
   /** Checks that one more batch may be open, and that its results fit the limits of files. */
-  #checkRoom(ownerId: string): void {
+  #checkLimits(ownerId: string): void {
     const { maxOpenBatches, ownerShare = 1 } = this.#options;
     const { open } = this.batches;
     if (open.length >= maxOpenBatches)

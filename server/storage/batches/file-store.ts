@@ -158,7 +158,7 @@ export class FileStore {
   }
 
   /**
-   * Checks that there may be that many files more: of all owners, and of one.
+   * Checks that `ofAll` more files fit the limit of all owners, and `ofOwner` more files that of one owner.
    * @throws ApiError `storage_full`.
    */
   checkNumFiles(ofAll: number, ofOwner: number, ownerId: string): void {

@@ -16,7 +16,7 @@ export const MAX_LINES = 50_000;
 export const MAX_LINE_BYTES = 8 * 2 ** 20;
 /** Models that the lines of one batch name. */
 export const MAX_MODELS = 100;
-/** Bytes of all lines in progress. Those of one owner have half. */
+/** Maximum bytes of all lines in progress. One owner may use half. */
 export const MAX_BYTES_IN_PROGRESS = 256 * 2 ** 20;
 export const MAX_CUSTOM_ID_LENGTH = 512;
 /** Files of one server. */

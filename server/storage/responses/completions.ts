@@ -8,7 +8,7 @@ import { checkMetadata, METADATA } from './metadata';
 import { invalidAfter, type PageQuery } from './page';
 import { MAX_TEXT_BYTES, type ResponseStore } from './store';
 
-/** Limit of the stored text of one page of a list. A page that would have more is shorter than asked for. */
+/** Limit of the stored text of one page of a list. A page that would exceed it ends early. */
 const MAX_PAGE_BYTES = 16 * 2 ** 20;
 
 export type Metadata = Readonly<Record<string, string>>;
@@ -33,7 +33,7 @@ const ECHOED = [
   'top_p',
 ] as const;
 
-/** What is stored of a request for a chat completion. */
+/** The parts of a chat completion request that are stored. */
 export interface CompletionRequest {
   /** Undefined: they are too large to be stored. The request does not hold them while it runs. */
   messages: readonly Json[] | undefined;
@@ -41,8 +41,8 @@ export interface CompletionRequest {
 }
 
 /**
- * Returns what is stored of a request. Undefined if it does not ask for it, or has no messages. Throws ApiError for
- * invalid metadata.
+ * Returns the parts of a request to store. Undefined unless `store` is true and the request has messages. Throws
+ * ApiError for invalid metadata.
  * @param body The JSON value of the request's body.
  */
 export async function readCompletionRequest(body: unknown): Promise<CompletionRequest | undefined> {
@@ -53,7 +53,7 @@ export async function readCompletionRequest(body: unknown): Promise<CompletionRe
     messages: JSON.stringify(messages).length > MAX_TEXT_BYTES ? undefined : messages,
     fields: {
       ...Object.fromEntries(ECHOED.map((name) => [name, sent[name] ?? null])),
-      // A longer one would lose digits.
+      // JSON.parse has rounded a larger one.
       seed: Number.isSafeInteger(seed) ? seed : null,
       input_user: user ?? null,
       metadata: await readMetadata(sent),
@@ -61,7 +61,7 @@ export async function readCompletionRequest(body: unknown): Promise<CompletionRe
   };
 }
 
-/** Returns the metadata of a body. Throws ApiError for invalid ones. */
+/** Returns the metadata of a body. Throws ApiError for invalid metadata. */
 export async function readMetadata(body: unknown): Promise<Metadata> {
   const { metadata } = body as { metadata?: unknown };
   const { metadata: checked = {} } = await validate(METADATA_BODY, { metadata });
@@ -72,9 +72,9 @@ export async function readMetadata(body: unknown): Promise<Metadata> {
 const METADATA_BODY = object({ metadata: METADATA });
 
 /** The owners whose completions are being listed. */
-const LISTING = new WeakMap<ResponseStore, Set<string>>();
+const LISTED_OWNERS = new WeakMap<ResponseStore, Set<string>>();
 
-/** Which completions a list has. */
+/** Selects the completions of a list. */
 export interface CompletionFilter {
   model: string | undefined;
   metadata: Metadata;
@@ -153,8 +153,8 @@ export class Completions {
   async list(page: PageQuery, filter: CompletionFilter, signal: AbortSignal): Promise<CompletionPage> {
     const store = this.#demandStore();
     if (page.after !== null && !isCompletionId(page.after)) throw invalidAfter(page.after);
-    const owners = LISTING.get(store) ?? new Set();
-    LISTING.set(store, owners);
+    const owners = LISTED_OWNERS.get(store) ?? new Set();
+    LISTED_OWNERS.set(store, owners);
     // A list may read all texts of its owner.
     if (owners.has(this.#owner))
       throw new ApiError('queue_full', 'Another list of chat completions is in progress: retry when it has ended');
@@ -175,15 +175,15 @@ export class Completions {
     // The ids sort by time.
     const ids = (await store.ids(this.#owner)).filter(isCompletionId).sort();
     if (!isAscending) ids.reverse();
-    const isBehind = (id: string): boolean => after === null || (isAscending ? id > after : id < after);
+    const isAfterCursor = (id: string): boolean => after === null || (isAscending ? id > after : id < after);
     const data: StoredCompletion['completion'][] = [];
     let numBytes = 0;
-    const word = wordOf(filter);
-    for (const id of ids.filter(isBehind)) {
+    const longestText = longestTextOf(filter);
+    for (const id of ids.filter(isAfterCursor)) {
       signal.throwIfAborted();
       const text = await store.peek(this.#owner, id);
       // Parsing costs much more than this search.
-      if (text === undefined || !text.includes(word)) continue;
+      if (text === undefined || !text.includes(longestText)) continue;
       const found = await this.#parse(id, text);
       if (found === undefined || !maySee(this.#reader, found.deployment_id) || !matches(found, filter)) continue;
       numBytes += text.length;
@@ -194,7 +194,7 @@ export class Completions {
     return { data, hasMore: false };
   }
 
-  /** A text that is no JSON, such as half a file after a power failure, is deleted. */
+  /** Deletes a text that is not JSON, such as half a file after a power failure. */
   async #parse(id: string, text: string): Promise<StoredCompletion | undefined> {
     try {
       return JSON.parse(text) as StoredCompletion;
@@ -206,12 +206,12 @@ export class Completions {
 
   #demandStore(): ResponseStore {
     if (this.#store !== undefined) return this.#store;
-    throw new ApiError('completion_not_found', 'This server keeps no chat completions');
+    throw new ApiError('completion_not_found', 'This server stores no chat completions');
   }
 }
 
-/** Returns the longest text that every completion has that a filter names. */
-function wordOf({ model, metadata }: CompletionFilter): string {
+/** Returns the longest text of a filter. A stored completion that matches the filter contains it. */
+function longestTextOf({ model, metadata }: CompletionFilter): string {
   const words = [...(model === undefined ? [] : [model]), ...Object.entries(metadata).flat()];
   return words.map((word) => JSON.stringify(word)).reduce((a, b) => (b.length > a.length ? b : a), '');
 }

@@ -10,22 +10,22 @@ const MAX_HISTORY_BYTES = 32 * 2 ** 20;
 /** The type of an item that names an output item of a stored response. */
 export const REFERENCE = 'item_reference';
 
-/** The owner of stored texts, and the deployments whose texts the client may have. Absent: all. */
+/** The owner of stored texts, and the deployments whose texts the client may read. Absent: all. */
 export interface StoreReader extends Pick<ClientIdentity, 'ownerId'> {
   readonly reach?: Reach;
 }
 
-/** Whether a client may have what a deployment made. Undefined: the deployment is not known. */
+/** Returns whether a client may read texts that a deployment created. Undefined: the deployment is not known. */
 export function maySee({ reach = null }: StoreReader, deploymentId: string | undefined): boolean {
   return deploymentId === undefined || mayCall(reach, deploymentId);
 }
 
-/** Returns the owner under which what belongs to a client is stored. Without access control there is one. */
+/** Returns the owner of a client's stored objects. Without access control, all clients share one owner. */
 export function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
   return ownerId;
 }
 
-/** The stored responses of one owner that a client may have. */
+/** The stored responses of one owner that a client may read. */
 export class History {
   readonly #store: ResponseStore | undefined;
   readonly #reader: StoreReader;
@@ -40,7 +40,7 @@ export class History {
     this.#maxBytes = maxBytes;
   }
 
-  /** Throws ApiError `response_not_found`, also for a response that the client may not have. */
+  /** Throws ApiError `response_not_found`, also for a response that the client may not read. */
   async demand(id: string, param: string | null = null): Promise<StoredResponse> {
     return this.#parse(id, await this.#textOf(id, param), param);
   }
@@ -65,7 +65,7 @@ export class History {
     return this.#parse(id, text, param);
   }
 
-  /** A text that is no JSON, such as half a file after a power failure, is deleted. */
+  /** Deletes a text that is not JSON, such as half a file after a power failure. */
   async #parse(id: string, text: string, param: string | null): Promise<StoredResponse> {
     let found: StoredResponse;
     try {
@@ -85,8 +85,8 @@ export class History {
   }
 
   /**
-   * Returns whether the response is now stored. One whose id is taken is not: a server behind the gateway could replace
-   * another response, or make one that continues itself.
+   * Stores a response, and returns whether it is stored. A response with the id of another one is not stored: a server
+   * behind the gateway could replace the other one, or create a response that continues itself.
    */
   async put(record: StoredResponse): Promise<boolean> {
     if ((await this.#store?.peek(this.#owner, record.response.id)) !== undefined) return false;
@@ -104,7 +104,7 @@ export class History {
     return turns.reverse();
   }
 
-  /** Returns the items with the output items that references name. */
+  /** Returns the items, with each reference replaced by the output item that it names. */
   async withoutReferences<Item extends StoredItem>(items: readonly Item[]): Promise<Item[]> {
     const resolved: Item[] = [];
     for (const [i, item] of items.entries())
@@ -128,9 +128,9 @@ function notFound(id: string, param: string | null): ApiError {
 }
 
 function notKept(param: string | null): ApiError {
-  if (param === null) return new ApiError('response_not_found', 'This server keeps no responses');
+  if (param === null) return new ApiError('response_not_found', 'This server stores no responses');
   const message =
-    `${param}: this server keeps no responses of this client. ` +
+    `${param}: this server stores no responses for this client. ` +
     'Send the whole conversation in input, with "store": false. ' +
     'A server without keys keeps none for web pages and public host names, unless --allowed-origins lists them.';
   return new ApiError('unsupported_value', message, { param });

@@ -13,7 +13,7 @@ const CANCEL_PATH = `${RESPONSE_PATH}/cancel`;
 const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
 
 export interface StoreContext {
-  /** Undefined: the server keeps no responses. */
+  /** Undefined: the server stores no responses. */
   readonly responses: ResponseStore | undefined;
   readonly identity: Pick<ClientIdentity, 'ownerId'>;
   /** The deployments whose objects the client may have. Absent: all. */

@@ -17,7 +17,7 @@ export type Check =
   | { parseOnly: string };
 
 const HUB =
-  'needs a model of the hub, which CI has no access to; use-the-hub is tested with a local hub by test/models/hub.test.ts';
+  'needs a model from the hub, which CI has no access to; use-the-hub is tested with a local hub by test/models/hub.test.ts';
 const GPU = 'needs a GPU';
 const TOOLS = 'commands of a developer: .ci/run and .ci/full run them';
 const CLIENTS = 'a client that is no dependency: test/clients/run.sh runs it with the same settings';

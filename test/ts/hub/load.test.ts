@@ -1,4 +1,4 @@
-/** Loads a model of the hub with the library. */
+/** Loads a model from the hub with the library. */
 import { mkdirSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -330,7 +330,7 @@ test('a pull whose files are deleted meanwhile fails, and the revision names no 
   hub.add(NAME, FILES);
   const onDownload = (): void => rmSync(blob(FILES['config.json']));
   await expect(pull({ onDownload })).rejects.toMatchObject(
-    refusal('download_failed', /the model was deleted meanwhile\. Try again/),
+    refusal('download_failed', /the model was deleted in the meantime\. Try again/),
   );
   expect(existsSync(join(cacheDir, 'models--acme--tiny/refs/main'))).toBe(false);
 });
@@ -641,7 +641,7 @@ describe('a name', () => {
     'that is neither, %j, is refused with both readings',
     async (text) => {
       await expect(locate(text)).rejects.toMatchObject(
-        refusal('model_not_found', /there is no such path, and it is not a name of the hub, ORG\/NAME/),
+        refusal('model_not_found', /there is no such path, and it is not a name on the hub, ORG\/NAME/),
       );
     },
   );

@@ -1,4 +1,4 @@
-/** How much a model reasons, as clients name it. */
+/** How much a model reasons. The values are those of OpenAI's and vLLM's clients. */
 export type ReasoningEffort = 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max';
 
 /** In ascending order. */

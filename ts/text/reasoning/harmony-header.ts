@@ -26,7 +26,7 @@ export class HarmonyHeader {
   #numParts = 0;
   #isChannelNext = false;
 
-  /** Returns false if the text is no header. */
+  /** Returns false if the text is not a header. */
   push(char: string): boolean {
     this.text += char;
     if (this.text.length > MAX_CHARS || (!this.#hasBegun && !this.#begin(char))) return false;

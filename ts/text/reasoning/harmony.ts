@@ -109,7 +109,7 @@ class HarmonySplitter implements ReasoningSplitter {
     return '';
   }
 
-  /** Returns the text that is no header. It is taken again as a body. */
+  /** Returns the text that is not a header. It is read again as a body. */
   #rejectHeader(): string {
     const { text } = this.#header;
     if (this.#target.type === 'reasoning') {

@@ -15,9 +15,9 @@ export interface CallSink {
   readonly tools: readonly Tool[] | undefined;
   /** Whether a function of this name may be called. */
   knows(name: string): boolean;
-  /** Reports a call whose name is known, but which begins only with its arguments. */
+  /** Reports a call whose name is known. The call begins later, with its arguments. */
   expect(): void;
-  /** Begins a call. All that follows belongs to it until it ends, well-formed or not. */
+  /** Begins a call. All following text belongs to it until it ends, well-formed or not. */
   begin(name: string): void;
   /** Appends JSON text to the arguments of the current call. */
   add(text: string): void;

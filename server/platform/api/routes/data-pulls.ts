@@ -12,7 +12,7 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'POST',
     path: PULLS,
-    summary: 'Create a data source with a model of the hub. The service downloads it in the background',
+    summary: 'Create a data source with a model from the hub. The service downloads it in the background',
     tag: TAG,
     auth: 'any',
     body: NewDataPull,

@@ -77,7 +77,7 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'PATCH',
     path: PRICES,
-    summary: 'Name the currency of all prices and budgets (administrators). Amounts stay as they are',
+    summary: 'Name the currency of all prices and budgets (administrators). Amounts do not change',
     tag: TAG,
     auth: 'any',
     body: CurrencyEdit,

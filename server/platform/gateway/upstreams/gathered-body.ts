@@ -6,7 +6,7 @@ import type { UpstreamRequest } from '../request-head';
 const MAX_BODY_BYTES = 8 * 1024 * 1024;
 
 export interface GatherLimits {
-  /** Most bytes that are held at once. One owner can use an eighth of them. */
+  /** Maximum bytes held at once. One owner can use an eighth of them. */
   totalBytes: number;
   /** How long one body may take. */
   timeoutMs: number;

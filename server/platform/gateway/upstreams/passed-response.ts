@@ -2,7 +2,7 @@ import { isLightReply, type ReplicaUsage, sseData, SseSplitter } from 'capstan/i
 import { countEvents, usageOf, type UsageReader, UsageTail } from '../usage-reader';
 import type { UpstreamRoute } from './routes';
 
-/** A longer response that is no stream passes as it is. */
+/** A longer response that is not a stream passes unchanged. */
 const MAX_JSON_BYTES = 4 * 1024 * 1024;
 const EMPTY: Buffer = Buffer.alloc(0);
 
@@ -51,7 +51,7 @@ export class PassedStream implements UsageReader {
     return rest === '' ? EMPTY : Buffer.from(this.#passed(rest));
   }
 
-  /** An event that cannot be parsed or written passes as it is. */
+  /** An event that cannot be parsed or written passes unchanged. */
   #passed(event: string): string {
     try {
       return this.#rewritten(event);

@@ -2,8 +2,8 @@ import { ApiError, INPUT_TOKENS_PATH } from 'capstan/internal';
 import type { UpstreamInterface } from './interfaces';
 
 /**
- * What a request asks an upstream for. `other`: a route of OpenAI's older interfaces that is passed on as it is.
- * Requests for anything else would act on the account that the key belongs to, such as its files.
+ * The interface of a request to an upstream. `other`: a route of OpenAI's older interfaces, which passes unchanged.
+ * Other requests are refused, because they would act on the account of the key, for example on its files.
  */
 export type UpstreamRoute = UpstreamInterface | 'count_tokens' | 'input_tokens' | 'models' | 'other';
 
@@ -19,7 +19,7 @@ const POSTS: ReadonlyMap<string, UpstreamRoute> = new Map([
   ['/v1/score', 'other'],
   ['/v1/moderations', 'other'],
 ]);
-/** The interface whose requests a route counts the tokens of. */
+/** The interface of the requests whose tokens a route counts. */
 export const COUNTED_BY: Readonly<Partial<Record<UpstreamRoute, UpstreamInterface>>> = {
   count_tokens: 'messages',
   input_tokens: 'responses',

@@ -40,7 +40,7 @@ export interface WantedModel {
   inner: string | undefined;
 }
 
-/** One attempt to serve a request by a server elsewhere, which may have another interface. */
+/** One attempt to serve a request by an upstream server, which may have another interface. */
 export class UpstreamCall {
   readonly #parts: UpstreamCallParts;
   readonly #route: UpstreamRoute;

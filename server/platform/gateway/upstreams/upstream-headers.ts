@@ -9,10 +9,10 @@ const PASSED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
   responses: ['openai-beta'],
   input_tokens: ['openai-beta'],
 };
-/** Betas of Anthropic that make tokens cost more. What others enable is in the body, which is checked. */
+/** Betas of Anthropic that make tokens cost more. Other betas only allow fields of the body, which are checked. */
 const COSTLY_BETA = /^(?:context-1m|fast-mode)-/;
 const ANTHROPIC_VERSION = '2023-06-01';
-/** Counts the gateways that a request has passed, so that upstreams that form a circle end. */
+/** Counts the gateways that a request has passed, so that a request ends if upstreams form a loop. */
 const HOPS_HEADER = 'X-Capstan-Hops';
 const MAX_HOPS = 5;
 
@@ -43,7 +43,7 @@ function hopsOf(headers: StreamedRequest['headers']): number {
   const text = headers.find(([name]) => name === HOPS_HEADER.toLowerCase())?.[1] ?? '0';
   const hops = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   if (hops >= MAX_HOPS)
-    throw new ApiError('invalid_value', `This request has passed ${MAX_HOPS} gateways: the upstreams form a circle`);
+    throw new ApiError('invalid_value', `This request has passed ${MAX_HOPS} gateways: the upstreams form a loop`);
   return hops;
 }
 

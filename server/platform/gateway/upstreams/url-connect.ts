@@ -3,7 +3,7 @@ import { isIP, type LookupFunction } from 'node:net';
 import { UpstreamError } from '../upstream-error';
 import { isPublicAddress } from '../../outbound/public-address';
 
-/** A server elsewhere. */
+/** An upstream server. */
 export interface UrlAddress {
   readonly type: 'url';
   readonly url: string;

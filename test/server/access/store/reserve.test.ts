@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../../server/access/store/database';
-import { reserveRoom } from '../../../../server/access/store/reserve';
+import { reserveSpace } from '../../../../server/access/store/reserve';
 
 const RESERVE_BYTES = 4 * 2 ** 20;
 let folder: string;
@@ -18,13 +18,13 @@ test('reserves free pages and log space without a table, and reuses them at each
   const db = await openDatabase({ kind: 'file', file });
   const number = async (name: string): Promise<number> =>
     Object.values((await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(db)).rows[0])[0];
-  await reserveRoom(db);
+  await reserveSpace(db);
   expect((await number('freelist_count')) * (await number('page_size'))).toBeGreaterThanOrEqual(RESERVE_BYTES);
   expect(statSync(`${file}-wal`).size).toBeGreaterThanOrEqual(RESERVE_BYTES);
   expect((await sql`select name from sqlite_master where name = 'disk_reserve'`.execute(db)).rows).toEqual([]);
   const { size } = statSync(file);
   expect(size).toBeGreaterThanOrEqual(RESERVE_BYTES);
-  await reserveRoom(db);
+  await reserveSpace(db);
   expect(statSync(file).size).toBe(size);
   await db.destroy();
 });

@@ -236,7 +236,7 @@ test('Codex calls a tool of a namespace, as which it sends the tools of an MCP s
   expect(prompts[0]).toContain('"name": "mcp__docs__find"');
   expect(log.info).toHaveBeenCalledWith(
     expect.objectContaining({ types: ['web_search'] }),
-    'left out tools of types that this server does not have',
+    'left out tools of unsupported types',
   );
 
   const results = first.output.map((item) => ({

@@ -190,7 +190,7 @@ test('a server without a store says so', async () => {
   await other.openai.chat.completions.create({ model: 'tiny', messages: MESSAGES, store: true });
   await expect(other.openai.chat.completions.list()).rejects.toMatchObject({
     ...IS_UNKNOWN,
-    message: expect.stringContaining('keeps no chat completions') as string,
+    message: expect.stringContaining('stores no chat completions') as string,
   });
   await other.close();
 });

@@ -292,12 +292,13 @@ describe('what all routes share', () => {
   });
 
   test('a long input gets the advice in the names of the request', async () => {
-    const message = 'inputs[1]: expected at most 4 tokens. With truncatePromptTokens: -1 a longer text loses its end';
+    const message =
+      'inputs[1]: expected at most 4 tokens. With truncatePromptTokens: -1 the end of a longer text is cut off';
     pooling.failure = new CapstanError('context_length_exceeded', message, { param: 'inputs[1]' });
     const { error } = (await send({})).json;
     expect([error.param, error.message]).toEqual([
       'input',
-      'input[1]: expected at most 4 tokens. With truncate_prompt_tokens: -1 a longer text loses its end',
+      'input[1]: expected at most 4 tokens. With truncate_prompt_tokens: -1 the end of a longer text is cut off',
     ]);
   });
 

@@ -1,4 +1,4 @@
-/** Deployments of models of the hub, from the request to the start of their replicas. */
+/** Deployments of models from the hub, from the request to the start of their replicas. */
 import fs from 'node:fs';
 import type { NewDeployment } from '../../../../server/platform/deployments/deployments';
 import type { RuntimeOptions } from '../../../../server/platform/deployments/runtime-options';
@@ -96,7 +96,7 @@ overBackends((make) => {
     );
   });
 
-  test('refuses a token without a model of the hub', async () => {
+  test('refuses a token without a model from the hub', async () => {
     await open();
     await expect(deploy({ model: 'demo' }, { hub_token: 'hf_x' })).rejects.toMatchObject(refused(/^hub_token: /));
   });
@@ -295,7 +295,7 @@ overBackends((make) => {
       refused(/runtime\.tool_call_parser: expected one of auto, .*hermes.*, got "unknown"/),
     );
     await expect(h.store.createContainer(h.actor, { name: 'lab', runtime: { model: MODEL } })).rejects.toMatchObject(
-      refused(/a training container runs no model of the hub/),
+      refused(/a training container cannot run a model from the hub/),
     );
   });
 

@@ -567,7 +567,7 @@ overBackends((make) => {
   });
 
   test.each([
-    [{ model: '../../etc' }, /model: expected a name of the hub/],
+    [{ model: '../../etc' }, /model: expected a name on the hub/],
     [{ token: 'two words' }, /token: expected a token of printable ASCII/],
   ])('with %j are refused', async (more, message) => {
     await expect(start(more)).rejects.toMatchObject({

@@ -532,7 +532,7 @@ overBackends((make) => {
       await expect(store.createVersion(admin, id, { env: { A: '1' } })).resolves.toBeDefined();
     });
 
-    test('accepts as model only demo, a name of the hub or a bound folder', async () => {
+    test('accepts as model only demo, a name on the hub or a bound folder', async () => {
       const root = makeFolder();
       fs.mkdirSync(path.join(root, 'weights'));
       await open(machine({ dataRoots: [root] }));

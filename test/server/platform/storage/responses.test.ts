@@ -267,7 +267,7 @@ test('a public deployment keeps nothing at its own URL, because its clients have
   expect(made.store).toBe(false);
   await expect(create(client, { model: 'tiny', input: 'x', previous_response_id: made.id })).rejects.toMatchObject({
     status: 400,
-    message: expect.stringContaining('keeps no responses') as string,
+    message: expect.stringContaining('stores no responses') as string,
   });
   await expect(client.files.list()).rejects.toMatchObject({ status: 501 });
   const withKey = await create(kept.client('alice'), { model: 'open', input: 'Hi' });
