@@ -40,7 +40,7 @@ export function addDataPull(data: Command, io?: CommandIo): void {
     io,
   );
   command
-    .option('--hub <name>', 'where the model is downloaded from: huggingface or modelscope (default: huggingface)')
+    .option('--hub <name>', 'hub that the model is downloaded from: huggingface or modelscope (default: huggingface)')
     .option(
       '--token-secret <name>',
       'environment variable with the token for a gated or private model; the token is encrypted and never shown',

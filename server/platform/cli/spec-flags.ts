@@ -112,7 +112,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
   return [
     new Option(
       '--hub <name>',
-      `where a model from the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
+      `hub that the model is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
     ).hideHelp(isContainer),
     new Option(
       '--token-secret <name>',
