@@ -173,7 +173,7 @@ overServices(() => {
     await real.setUser('mal', { ...ADA, email: 'mal@example.com', email_verified: false });
     expect((await visit('mal')).reply.status).toBe(403);
     await real.setUser('mal', { ...ADA, email: 'mal@example.com', groups: ['others'] });
-    expect((await visit('mal')).reply.body.detail).toMatch(/no group at Example/);
+    expect((await visit('mal')).reply.body.detail).toMatch(/not in a group at Example/);
     const { visitor } = await visit('ada');
     await real.setUser('ada', { ...ADA, groups: [] });
     service.clock.advance(HOUR_MS);
