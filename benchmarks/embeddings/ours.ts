@@ -4,10 +4,11 @@
  * `BATCH LENGTH SECONDS` after the other from standard input, and answers each with a rate.
  */
 import { createInterface } from 'node:readline';
+import type * as Capstan from '../../ts';
 
 async function main(): Promise<void> {
   const [model, dtype, threads, installed = '../../ts'] = process.argv.slice(2);
-  const { Engine } = require(installed) as typeof import('../../ts');
+  const { Engine } = (await import(installed)) as typeof Capstan;
   const engine = await Engine.load(model, {
     device: 'cpu',
     dtype: dtype as 'f32' | 'bf16',

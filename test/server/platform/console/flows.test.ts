@@ -100,7 +100,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await dialog.getByLabel('Client secret').fill('top secret');
     await dialog.getByLabel('Groups and roles').fill('no mapping');
     await dialog.getByRole('button', { name: 'Add identity provider' }).click();
-    await dialog.getByText('Expected lines such as: ml-engineers').waitFor();
+    await dialog.getByText('Enter lines such as: ml-engineers').waitFor();
     await tab.picture('identity-provider-form');
     expect(await tab.axeFaults()).toEqual([]);
     await dialog.getByLabel('Groups and roles').fill('cn=ml, dc=corp = acme: admin\n\nviewers=lab:viewer');
