@@ -111,7 +111,8 @@ def compare(mean, directory, shape, dtype, args):
         torch.onnx.export(mean, (example, torch.ones_like(example)), str(path), input_names=["input_ids", "attention_mask"],
                           output_names=["embedding"], dynamic_axes=axes, opset_version=17, dynamo=False)
         peers["ONNX RT"] = onnx_runner(path, args.threads)
-    ours = subprocess.Popen(["node", "-r", "./test/oracle/register-ts.cjs", "benchmarks/embeddings/ours.ts", str(directory), dtype, str(args.threads), *([str(args.package.resolve())] if args.package else [])],
+    package = [str(args.package.resolve())] if args.package else []
+    ours = subprocess.Popen(["node", "-r", "./test/oracle/register-ts.cjs", "benchmarks/embeddings/ours.ts", str(directory), dtype, str(args.threads), *package],
                             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
     assert ours.stdout.readline() == "ready\n"
 

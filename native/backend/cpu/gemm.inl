@@ -6,7 +6,7 @@ using namespace capstan;
 constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of the reads of each panel
 // Up to this size, the current panels and the next ones fit in the L2 cache.
 constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;
-// Of the next panels, that tiles of rows prefetch.
+// The next panels are prefetched in at most this many shares, one for each tile of rows.
 constexpr int64_t kMaxShares = 16;
 
 // Readers of the weights by number type. One step of a chain reads kStepWords 4-byte words of each panel and kActWords

@@ -536,17 +536,19 @@ overBackends((make) => {
       expect(await ask()).toBe(200);
     });
 
+    const chatCall = (numBodyBytes: number) => ({
+      ownerId: shop.ownerId,
+      keyId: undefined,
+      target: shop.running.targets.find('chat')!,
+      inner: undefined,
+      method: 'POST',
+      path: '/v1/chat/completions',
+      numBodyBytes,
+    });
+
     test('a budget that is lowered below what is reserved keeps what the requests return', async () => {
       const id = await shop.budget({ amount: '1' });
-      const call = {
-        ownerId: shop.ownerId,
-        keyId: undefined,
-        target: shop.running.targets.find('chat')!,
-        inner: undefined,
-        method: 'POST',
-        path: '/v1/chat/completions',
-        numBodyBytes: 0,
-      };
+      const call = chatCall(0);
       const bill = await shop.meter.open(call, Buffer.from('{}'), false);
       expect((await shop.spent(id)).open).toBeGreaterThan(100_000_000n);
       await shop.meter.change(() => shop.store.editBudget(shop.admin, id, { amount: '0.001' }));
@@ -557,15 +559,7 @@ overBackends((make) => {
     });
 
     test('a budget that is set while a body passes counts the request, and does not refuse it', async () => {
-      const call = {
-        ownerId: shop.ownerId,
-        keyId: undefined,
-        target: shop.running.targets.find('chat')!,
-        inner: undefined,
-        method: 'POST',
-        path: '/v1/chat/completions',
-        numBodyBytes: 2_000_000,
-      };
+      const call = chatCall(2_000_000);
       expect(shop.meter.needsBody(call)).toBe(false);
       const id = await shop.budget({ amount: '1' });
       const bill = await shop.meter.open(call, undefined, false);
