@@ -38,6 +38,7 @@ DeviceScale device_scale(const MatrixSource& source, ScaleKind kind) {
     case ScaleKind::kTimesF16:
       return DeviceScale::kTimesF16;
     case ScaleKind::kF32:
+    case ScaleKind::kE4m3:
       break;
   }
   return groups != nullptr && groups->scales.type == ArrayType::kBf16 ? DeviceScale::kBf16 : DeviceScale::kF32;
@@ -216,6 +217,7 @@ RowCodes codes_of_row(const QuantRow& row, const DeviceCodes& codes, const Depth
   for_each_record(split, [&](int, int64_t first, int64_t, int64_t index) {
     const auto group = static_cast<size_t>((row.first_col + first) / row.group_size);
     uint32_t record = row.scales[group];
+    if (row.factor) record = float_bits(e4m3_scale(record, *row.factor));
     if (codes.scale == DeviceScale::kBf16) record >>= 16;
     if (codes.scale == DeviceScale::kTimesF16) record &= 0xff;
     if (codes.offset == OffsetKind::kF16 || codes.offset == OffsetKind::kZeroPoint)

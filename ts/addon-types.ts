@@ -40,9 +40,10 @@ export type NativeBlockFormat =
   | 'q6_k'
   | 'iq4_nl'
   | 'iq4_xs'
-  | 'mxfp4';
+  | 'mxfp4'
+  | 'nvfp4';
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
-export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
+export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4' | 'fp4_e4m3';
 /**
  * Data types of the KV cache. 'int8' is codes with a scale per token and KV head. 'fp8' is e4m3 with a power-of-two
  * scale per token and head.
@@ -87,7 +88,7 @@ export interface NativeArray {
   file: number;
   /** Offset of the first byte from the start of the file. */
   offset: number;
-  dtype: NativeDType | 'e8m0' | 'i32' | 'i8';
+  dtype: NativeDType | 'e8m0' | 'e4m3' | 'i32' | 'i8';
 }
 
 /** What a tensor with a {@link NativeCodeLayout} has besides its codes. */
@@ -127,6 +128,9 @@ export interface NativeTensor {
   shape: number[];
   /** Of a tensor whose `dtype` is a code layout. `offset` is that of the codes. */
   groups?: NativeGroups;
+  /** What scales in e4m3 are multiplied by, or divided by: an f32. */
+  scaleFactor?: NativeArray;
+  scaleDivisor?: NativeArray;
   /**
    * Size of a head whose rows are stored as pairs: row 2r + j of the head in the file is its row j * size / 2 + r. GGUF
    * files store the q and k projections of Llama like this. Default: rows in order.

@@ -47,6 +47,7 @@ struct FileTensor {
   // turn neighbouring dimensions.
   int paired_head_dim = 0;      // d
   int paired_rows = 0;          // p
+  ScaleFactor factor;           // of scales in e4m3
   bool is_transposed = false;   // the file holds (cols, rows)
   bool is_negated_exp = false;  // of a vector: the file holds -exp(x), as GGUF files do for the decay of a recurrence
 };

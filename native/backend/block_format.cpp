@@ -156,7 +156,15 @@ void unpack_mxfp4(const uint8_t* bytes, QuantBlock& block) {
   split_nibbles(bytes + 1, 16, block.codes);
 }
 
-constexpr auto kF16 = ScaleKind::kF16, kE8m0 = ScaleKind::kE8m0, kTimesF16 = ScaleKind::kTimesF16;
+void unpack_nvfp4(const uint8_t* bytes, QuantBlock& block) {
+  for (int group = 0; group < 4; ++group) {
+    block.scales[group] = bytes[group];
+    split_nibbles(bytes + 4 + group * 8, 8, block.codes + group * 16);
+  }
+}
+
+constexpr auto kF16 = ScaleKind::kF16, kE8m0 = ScaleKind::kE8m0, kTimesF16 = ScaleKind::kTimesF16,
+               kE4m3 = ScaleKind::kE4m3;
 constexpr auto kNoOffset = OffsetKind::kNone, kOffsetF16 = OffsetKind::kF16, kOffsetTimesF16 = OffsetKind::kTimesF16;
 
 // name, columns and bytes of a block, columns of a group, type (bits, zero, table, scale, offset)
@@ -174,6 +182,7 @@ constexpr BlockFormat kFormats[] = {
     {"iq4_nl", 32, 18, 32, {4, 128, kIq4Table, kF16, kNoOffset}, unpack_q4_0},
     {"iq4_xs", 256, 136, 32, {4, 128, kIq4Table, kTimesF16, kNoOffset}, unpack_iq4_xs},
     {"mxfp4", 32, 17, 32, {4, 128, kFp4Table, kE8m0, kNoOffset}, unpack_mxfp4},
+    {"nvfp4", 64, 36, 16, {4, 128, kFp4Table, kE4m3, kNoOffset}, unpack_nvfp4},
 };
 
 constexpr float kMaxScale = 0x1p124f;  // with a larger one, values of FP4 may exceed f32
@@ -207,10 +216,18 @@ int offset_bytes(const QuantType& type) {
   return type.offset == OffsetKind::kF16 ? 2 : 1;
 }
 
-float block_scale(const QuantType& type, uint32_t scale, uint16_t block_scale) {
+float e4m3_scale(uint32_t byte, const ScaleFactor& factor) {
+  constexpr uint32_t kLargest = 0x7e;
+  if (byte > kLargest) return bits_float(0x7fc00000u);
+  const float value = f16_to_float(static_cast<uint16_t>(byte << 7)) * 256;
+  return std::fma(value, factor.high, value * factor.low);
+}
+
+float block_scale(const QuantType& type, uint32_t scale, uint16_t block_scale, const ScaleFactor& factor) {
   if (type.scale == ScaleKind::kF16) return f16_to_float(static_cast<uint16_t>(scale));
   if (type.scale == ScaleKind::kF32) return bits_float(scale);
   if (type.scale == ScaleKind::kE8m0) return e8m0_to_float(static_cast<int>(scale));
+  if (type.scale == ScaleKind::kE4m3) return e4m3_scale(scale, factor);
   return f16_to_float(block_scale) * static_cast<float>(static_cast<int8_t>(scale));
 }
 
@@ -221,7 +238,8 @@ float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset
                                          : f16_to_float(block_offset) * static_cast<float>(offset);
 }
 
-bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, QuantRow& row) {
+bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, const ScaleFactor& factor,
+                   QuantRow& row) {
   const QuantType& type = format.type;
   const int num_groups = format.block_size / format.group_size;
   row.group_size = format.group_size;
@@ -230,6 +248,8 @@ bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_
   row.offsets.clear();
   row.block_scales.clear();
   row.block_offsets.clear();
+  row.factor.reset();
+  if (type.scale == ScaleKind::kE4m3) row.factor = factor;
   QuantBlock block;
   bool is_finite = true;
   for (int64_t i = 0; i < num_blocks; ++i) {
@@ -241,22 +261,23 @@ bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_
     if (type.scale == ScaleKind::kTimesF16) row.block_scales.push_back(block.block_scale);
     if (type.offset == OffsetKind::kTimesF16) row.block_offsets.push_back(block.block_offset);
     for (int group = 0; group < num_groups; ++group) {
-      const float scale = block_scale(type, block.scales[group], block.block_scale);
+      const float scale = block_scale(type, block.scales[group], block.block_scale, factor);
       const float offset = block_offset(type, block.offsets[group], block.block_offset);
-      is_finite = is_finite && std::isfinite(scale) && scale <= kMaxScale && std::isfinite(offset);
+      is_finite = is_finite && std::isfinite(scale) && std::abs(scale) <= kMaxScale && std::isfinite(offset);
     }
   }
   return is_finite;
 }
 
-void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, float* out) {
+void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, const ScaleFactor& factor,
+                   float* out) {
   const QuantType& type = format.type;
   QuantBlock block;
   for (int64_t i = 0; i < num_blocks; ++i) {
     format.unpack(bytes + i * format.block_bytes, block);
     for (int begin = 0; begin < format.block_size; begin += format.group_size) {
       const int group = begin / format.group_size;
-      const float scale = block_scale(type, block.scales[group], block.block_scale);
+      const float scale = block_scale(type, block.scales[group], block.block_scale, factor);
       const float offset = block_offset(type, block.offsets[group], block.block_offset);
       for (int j = begin; j < begin + format.group_size; ++j)
         *out++ = code_value(type, block.codes[j], scale, offset);

@@ -3,6 +3,7 @@
 // holds codes, and a scale and possibly an offset for each group of columns. Source: the layouts of
 // github.com/ggml-org/llama.cpp, gguf-py/gguf/quants.py, which the tests compare with.
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ enum class ScaleKind : uint8_t {
   kF32,
   kE8m0,      // a power of two: 2^(byte - 128)
   kTimesF16,  // a signed integer in 8 bits times the block's f16
+  kE4m3,      // an e4m3 without a sign times the tensor's factor
 };
 
 enum class OffsetKind : uint8_t {
@@ -35,10 +37,17 @@ struct QuantType {
   bool operator==(const QuantType&) const = default;
 };
 
+// The factor of scales in e4m3: half of the file's, because tables of FP4 hold twice the values. It is the sum of two
+// numbers: with the inverse of a divisor in this precision, nearly every scale has the bits of the quotient.
+struct ScaleFactor {
+  float high = 0.5f, low = 0;
+  bool operator==(const ScaleFactor&) const = default;
+};
+
 constexpr int kMaxBlockSize = 256, kMaxBlockGroups = 16;
 
 // One block: codes by column, scales and offsets by group. Scales and offsets are bits of an f16, the byte of an e8m0
-// or integers.
+// or e4m3, or integers.
 struct QuantBlock {
   uint8_t codes[kMaxBlockSize];
   uint16_t scales[kMaxBlockGroups];
@@ -48,12 +57,13 @@ struct QuantBlock {
 
 // A row of a quantized tensor, or the part of it that a slice needs.
 struct QuantRow {
-  int64_t first_col = 0;                              // where the slice begins
-  int group_size = 0;                                 // columns
-  std::vector<uint8_t> codes;                         // by column
-  std::vector<uint32_t> scales;                       // by group: bits of an f16 or f32, byte of an e8m0, or integer
-  std::vector<uint16_t> offsets;                      // by group: bits of an f16, or integer
+  int64_t first_col = 0;          // where the slice begins
+  int group_size = 0;             // columns
+  std::vector<uint8_t> codes;     // by column
+  std::vector<uint32_t> scales;   // by group: bits of an f16 or f32, byte of an e8m0 or e4m3, or integer
+  std::vector<uint16_t> offsets;  // by group: bits of an f16, or integer
   std::vector<uint16_t> block_scales, block_offsets;  // by block
+  std::optional<ScaleFactor> factor;                  // for kE4m3
   std::vector<uint32_t> words;                        // working memory of the reader
 };
 
@@ -77,9 +87,12 @@ double packed_bits_per_weight(const QuantType& type, int group_size, int block_s
 int scale_bytes(const QuantType& type);
 int offset_bytes(const QuantType& type);
 
+// Returns NaN for NaN and for a number below 0.
+float e4m3_scale(uint32_t byte, const ScaleFactor& factor);
+
 // Returns the scale of a group, or the offset, in f32; with kZeroPoint the integer. NaN or Inf when the file holds such
 // a value.
-float block_scale(const QuantType& type, uint32_t scale, uint16_t block_scale);
+float block_scale(const QuantType& type, uint32_t scale, uint16_t block_scale, const ScaleFactor& factor = {});
 float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset);
 
 // Returns the value of a code. block_scale and block_offset return the scale and the offset.
@@ -90,10 +103,12 @@ inline float code_value(const QuantType& type, int code, float scale, float offs
   return type.offset == OffsetKind::kNone ? value : value - offset;
 }
 
-// out (num_blocks * block_size) = the values of `num_blocks` blocks.
-void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, float* out);
+// out (num_blocks * block_size) = the values of `num_blocks` blocks. `factor` is for kE4m3.
+void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, const ScaleFactor& factor,
+                   float* out);
 
 // Sets everything in `row` but first_col. Returns false if a scale or an offset is NaN, Inf or too large.
-bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, QuantRow& row);
+bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, const ScaleFactor& factor,
+                   QuantRow& row);
 
 }  // namespace capstan

@@ -32,9 +32,9 @@ struct LayoutInfo {
 };
 
 constexpr LayoutInfo kLayouts[] = {
-    {"rows", false, false, 2, 8, 1, 1}, {"gptq", true, false, 2, 8, 1, 1}, {"gptq_v2", true, false, 2, 8, 1, 1},
-    {"awq", true, false, 4, 4, 8, 1},   {"int8", false, true, 8, 8, 1, 1}, {"fp8", false, true, 8, 8, 1, 1},
-    {"fp4", false, false, 4, 4, 1, 8},
+    {"rows", false, false, 2, 8, 1, 1}, {"gptq", true, false, 2, 8, 1, 1},      {"gptq_v2", true, false, 2, 8, 1, 1},
+    {"awq", true, false, 4, 4, 8, 1},   {"int8", false, true, 8, 8, 1, 1},      {"fp8", false, true, 8, 8, 1, 1},
+    {"fp4", false, false, 4, 4, 1, 8},  {"fp4_e4m3", false, false, 4, 4, 1, 8},
 };
 
 const LayoutInfo& info_of(const GroupedTensor& groups) {
@@ -72,12 +72,16 @@ void check_groups(const FileTensor& tensor) {
   const bool is_float = scales == ArrayType::kF32 || scales == ArrayType::kF16 || scales == ArrayType::kBf16;
   if (groups.layout == CodeLayout::kFp4)
     demand(scales == ArrayType::kE8m0, "scales in e8m0");
+  else if (groups.layout == CodeLayout::kFp4E4m3)
+    demand(scales == ArrayType::kE4m3, "scales in e4m3");
   else if (groups.layout == CodeLayout::kFp8)
     demand(is_float || scales == ArrayType::kE8m0, "scales in f32, f16, bf16 or e8m0");
   else
     demand(is_float, "scales in f32, f16 or bf16");
   if (groups.zeros.fd < 0) return;
-  demand(groups.layout != CodeLayout::kFp8 && groups.layout != CodeLayout::kFp4, "no zero points");
+  const bool is_float_code =
+      groups.layout == CodeLayout::kFp8 || groups.layout == CodeLayout::kFp4 || groups.layout == CodeLayout::kFp4E4m3;
+  demand(!is_float_code, "no zero points");
   const bool has_words = zeros == ArrayType::kInt32 && !layout.has_bytes;
   const bool has_bytes = zeros == ArrayType::kInt8 && !layout.is_by_column;
   demand(has_words || has_bytes, layout.has_bytes ? "zero points in int8" : "zero points in int32");
@@ -93,6 +97,7 @@ bool has_byte_codes(const GroupedTensor& groups) {
 
 QuantType code_type(const GroupedTensor& groups) {
   if (groups.layout == CodeLayout::kFp4) return find_block_format("mxfp4")->type;
+  if (groups.layout == CodeLayout::kFp4E4m3) return find_block_format("nvfp4")->type;
   QuantType type;
   type.bits = groups.bits <= 4 ? 4 : groups.bits == 7 ? 8 : groups.bits;
   type.zero = 1 << (groups.bits - 1);
@@ -114,6 +119,7 @@ int64_t array_type_size(ArrayType type) {
     case ArrayType::kBf16:
       return 2;
     case ArrayType::kE8m0:
+    case ArrayType::kE4m3:
     case ArrayType::kInt8:
       return 1;
   }

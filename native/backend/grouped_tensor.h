@@ -1,7 +1,7 @@
 #pragma once
 // Quantized tensors whose codes, scales and zero points are separate arrays of a file: AWQ, GPTQ, compressed-tensors,
-// FP8 and MXFP4. value = scale * (code - zero point), in f32. A group of rows and columns shares a scale and a zero
-// point.
+// FP8, MXFP4 and NVFP4. value = scale * (code - zero point), in f32. A group of rows and columns shares a scale and a
+// zero point.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,19 +18,20 @@ struct FileTensor;
 // the lowest bits. Groups are (row groups, column groups), here written (R, C). A zero point of a type without zero
 // points is 2^(bits - 1).
 enum class CodeLayout : uint8_t {
-  kRows,    // (rows, words), bits of a row in order. Scales (R, C). Zero points (words of R, C), or in bytes (R, C).
-  kGptq,    // (words, rows), bits of a row down a column. Scales (C, R). Zero points (C, words of R), less one.
-  kGptqV2,  // the same, with zero points stored unchanged
-  kAwq,     // (cols, words of 8 rows) in the order 0 2 4 6 1 3 5 7. Scales (C, R). Zero points (C, words of R) alike.
-  kInt8,    // (rows, cols) signed bytes. Scales (R, C). Zero points (R, C) in signed bytes.
-  kFp8,     // (rows, cols) e4m3. Scales (R, C).
-  kFp4,     // as kRows: codes of e2m1, scales of e8m0
+  kRows,     // (rows, words), bits of a row in order. Scales (R, C). Zero points (words of R, C), or in bytes (R, C).
+  kGptq,     // (words, rows), bits of a row down a column. Scales (C, R). Zero points (C, words of R), less one.
+  kGptqV2,   // the same, with zero points stored unchanged
+  kAwq,      // (cols, words of 8 rows) in the order 0 2 4 6 1 3 5 7. Scales (C, R). Zero points (C, words of R) alike.
+  kInt8,     // (rows, cols) signed bytes. Scales (R, C). Zero points (R, C) in signed bytes.
+  kFp8,      // (rows, cols) e4m3. Scales (R, C).
+  kFp4,      // as kRows: codes of e2m1, scales of e8m0
+  kFp4E4m3,  // the same with scales of e4m3, which the tensor's factor multiplies
 };
 
-// Returns nothing for an unknown name: rows, gptq, gptq_v2, awq, int8, fp8 or fp4.
+// Returns nothing for an unknown name: rows, gptq, gptq_v2, awq, int8, fp8, fp4 or fp4_e4m3.
 std::optional<CodeLayout> find_code_layout(std::string_view name);
 
-enum class ArrayType : uint8_t { kF32, kF16, kBf16, kE8m0, kInt32, kInt8 };
+enum class ArrayType : uint8_t { kF32, kF16, kBf16, kE8m0, kInt32, kInt8, kE4m3 };
 
 int64_t array_type_size(ArrayType type);
 
@@ -45,7 +46,7 @@ struct GroupedTensor {
   CodeLayout layout = CodeLayout::kRows;
   int bits = 4;                            // of a code in the file
   int64_t group_rows = 1, group_cols = 1;  // of a group; those at the end may be cut
-  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8
+  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8; kE4m3 for kFp4E4m3
   FileArray zeros;                         // kInt32 or kInt8
   std::vector<int32_t> group_index;        // (cols): the column group of each column; empty = in order
 };

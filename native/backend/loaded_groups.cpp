@@ -113,14 +113,19 @@ void LoadedGroups::load_scales() {
   read_fully(tensor_.name, groups_.scales.fd, groups_.scales.offset, bytes.data(), bytes.size());
   scales_.resize(static_cast<size_t>(rows * cols));
   scale_values_.resize(scales_.size());
+  std::vector<float> e4m3_values;  // by byte
+  for (uint32_t byte = 0; type_.scale == ScaleKind::kE4m3 && byte < 256; ++byte)
+    e4m3_values.push_back(e4m3_scale(byte, tensor_.factor));
   for (int64_t i = 0; i < rows * cols; ++i) {
     uint32_t bits = 0;
     std::memcpy(&bits, bytes.data() + i * size, static_cast<size_t>(size));
     if (groups_.scales.type == ArrayType::kBf16) bits <<= 16;
     if (groups_.scales.type == ArrayType::kE8m0 && type_.scale == ScaleKind::kF32) bits = e8m0_as_f32(bits);
-    const float scale = block_scale(type_, bits, 0);
-    if (!(std::abs(scale) <= kMaxScale))
-      throw Error(ErrorCode::kInvalidModel, "tensor " + tensor_.name + " holds a scale that is NaN, Inf or too large");
+    const float scale = e4m3_values.empty() ? block_scale(type_, bits, 0) : e4m3_values[bits];
+    if (!(std::abs(scale) <= kMaxScale)) {
+      const char* faults = type_.scale == ScaleKind::kE4m3 ? "negative, NaN or too large" : "NaN, Inf or too large";
+      throw Error(ErrorCode::kInvalidModel, "tensor " + tensor_.name + " holds a scale that is " + faults);
+    }
     const auto to = static_cast<size_t>(is_by_column(groups_) ? i % rows * cols + i / rows : i);
     scales_[to] = bits;
     scale_values_[to] = scale;
@@ -195,6 +200,8 @@ void LoadedGroups::unpack_row(int64_t row, QuantRow& out) const {
   unpack_codes(row, out);
   out.group_size = kept_.group_size > 0 ? kept_.group_size : static_cast<int>(group_cols());
   const auto num_kept = static_cast<size_t>((tensor_.cols + out.group_size - 1) / out.group_size);
+  out.factor.reset();
+  if (type_.scale == ScaleKind::kE4m3) out.factor = tensor_.factor;
   out.scales.resize(num_kept);
   out.offsets.resize(num_kept);
   for (size_t i = 0; i < num_kept; ++i) {

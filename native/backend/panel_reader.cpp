@@ -103,7 +103,7 @@ void decode_rows(const TensorSlice& slice, int64_t row, int64_t rows, ReadBuffer
   read_row_bytes(slice, row, rows, blocks.begin * format.block_bytes, row_bytes, buffers.raw.data());
   for (int64_t r = 0; r < rows; ++r) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(buffers.raw.data() + r * row_bytes);
-    decode_blocks(format, bytes, blocks.count, buffers.decoded.data());
+    decode_blocks(format, bytes, blocks.count, slice.tensor->factor, buffers.decoded.data());
     const float* first = buffers.decoded.data() + (slice.col_begin - blocks.begin * format.block_size);
     std::copy(first, first + slice.num_cols, to + r * slice.num_cols);
   }
@@ -295,7 +295,8 @@ void PanelReader::read_quantized(const MatrixSource& source, int64_t panel, cons
     read_row_bytes(slice, row, count, blocks.begin * format.block_bytes, row_bytes, raw_.data());
     row_.first_col = slice.col_begin % format.block_size;
     for (int i = 0; i < count; ++i) {
-      if (!unpack_blocks(format, reinterpret_cast<const uint8_t*>(raw_.data() + i * row_bytes), blocks.count, row_))
+      const auto* bytes_of_row = reinterpret_cast<const uint8_t*>(raw_.data() + i * row_bytes);
+      if (!unpack_blocks(format, bytes_of_row, blocks.count, slice.tensor->factor, row_))
         throw Error(ErrorCode::kInvalidModel, "tensor " + slice.tensor->name + " holds a scale that is NaN or Inf");
       use(lane + i, row_);
     }

@@ -27,6 +27,7 @@ ArrayType to_array_type(const Napi::Object& object, const char* name) {
                             {"f16", ArrayType::kF16},
                             {"bf16", ArrayType::kBf16},
                             {"e8m0", ArrayType::kE8m0},
+                            {"e4m3", ArrayType::kE4m3},
                             {"i32", ArrayType::kInt32},
                             {"i8", ArrayType::kInt8}});
 }
@@ -58,6 +59,8 @@ TensorEntry to_tensor(const Napi::Object& object) {
     tensor.groups = to_groups(record(object, "groups"), *layout);
   else if (tensor.format == nullptr)
     tensor.dtype = to_dtype(object, "dtype");
+  if (!object.Get("scaleFactor").IsUndefined()) tensor.factor = to_array(record(object, "scaleFactor"));
+  if (!object.Get("scaleDivisor").IsUndefined()) tensor.divisor = to_array(record(object, "scaleDivisor"));
   if (!object.Get("interleavedHeadDim").IsUndefined()) tensor.paired_head_dim = int32(object, "interleavedHeadDim");
   if (!object.Get("isTransposed").IsUndefined()) tensor.is_transposed = boolean(object, "isTransposed");
   if (!object.Get("isNegatedExp").IsUndefined()) tensor.is_negated_exp = boolean(object, "isNegatedExp");

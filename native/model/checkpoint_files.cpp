@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "native/base/error.h"
@@ -78,6 +79,21 @@ std::vector<int32_t> CheckpointFiles::read_group_index(const ArrayEntry& entry, 
   return is_in_order ? std::vector<int32_t>() : index;
 }
 
+ScaleFactor CheckpointFiles::read_factor(const TensorEntry& entry) const {
+  if (!entry.factor && !entry.divisor) return {};
+  const ArrayEntry& array = entry.factor ? *entry.factor : *entry.divisor;
+  check_size(entry.name, array, sizeof(float));
+  float value = 0;
+  read_fully(entry.name, file_at(entry.name, array.file_idx).fd, array.offset, &value, sizeof value);
+  if (!std::isfinite(value) || (entry.divisor && value == 0))
+    refuse_tensor(entry.name, std::string("the ") + (entry.factor ? "factor" : "divisor") +
+                                  " of its scales: expected a finite number" + (entry.factor ? "" : " other than 0") +
+                                  ", got " + std::to_string(value));
+  const double factor = (entry.factor ? double{value} : 1.0 / value) / 2;
+  const auto high = static_cast<float>(factor);
+  return {high, static_cast<float>(factor - high)};
+}
+
 void CheckpointFiles::add_groups(const GroupsEntry& entry, FileTensor& tensor) const {
   auto groups = std::make_shared<GroupedTensor>();
   groups->layout = entry.layout;
@@ -121,6 +137,7 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
   if (tensor.paired_rows < 0 || tensor.paired_rows > tensor.paired_head_dim || tensor.paired_rows % 2 != 0)
     refuse("interleavedRows: expected an even number up to " + std::to_string(tensor.paired_head_dim) + ", got " +
            std::to_string(tensor.paired_rows));
+  tensor.factor = read_factor(entry);
   tensor.is_transposed = entry.is_transposed;
   if (tensor.is_transposed && (tensor.format != nullptr || entry.groups))
     refuse("isTransposed: expected a tensor that is not quantized");

@@ -35,11 +35,13 @@ struct TensorEntry {
   DType dtype = DType::kF32;
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype
   std::optional<GroupsEntry> groups;    // replaces dtype
-  int paired_head_dim = 0;              // as in FileTensor
-  int paired_rows = 0;                  // the same; 0 = paired_head_dim
-  bool is_transposed = false;           // as in FileTensor
-  bool is_negated_exp = false;          // as in FileTensor
-  std::vector<int64_t> shape;           // one or two dimensions
+  // What scales in e4m3 are multiplied by, or divided by: an f32. At most one of both.
+  std::optional<ArrayEntry> factor, divisor;
+  int paired_head_dim = 0;      // as in FileTensor
+  int paired_rows = 0;          // the same; 0 = paired_head_dim
+  bool is_transposed = false;   // as in FileTensor
+  bool is_negated_exp = false;  // as in FileTensor
+  std::vector<int64_t> shape;   // one or two dimensions
 };
 
 // Keeps the files open while their weights are packed. Throws kIo when one cannot be opened.
@@ -68,6 +70,7 @@ class CheckpointFiles {
   FileArray make_array(const std::string& tensor, const ArrayEntry& entry) const;
   void check_size(const std::string& tensor, const ArrayEntry& entry, int64_t bytes) const;
   void add_groups(const GroupsEntry& entry, FileTensor& tensor) const;
+  ScaleFactor read_factor(const TensorEntry& entry) const;
   std::vector<int32_t> read_group_index(const ArrayEntry& entry, const FileTensor& tensor) const;
 
   std::vector<File> files_;

@@ -24,7 +24,7 @@ struct GroupValues {
   std::string name, layout;
   int bits = 0;
   int64_t rows = 0, cols = 0, group_rows = 0, group_cols = 0;
-  ArrayValues scales, zeros, index;
+  ArrayValues scales, zeros, index, factor, divisor;
   std::vector<uint8_t> codes;
   std::vector<float> values;  // (rows, cols)
 };
@@ -37,7 +37,7 @@ inline std::vector<uint8_t> bytes_of_hex(const std::string& hex) {
 }
 
 inline ArrayType array_type(const std::string& name) {
-  const char* const names[] = {"f32", "f16", "bf16", "e8m0", "i32", "i8"};
+  const char* const names[] = {"f32", "f16", "bf16", "e8m0", "i32", "i8", "e4m3"};
   for (size_t i = 0; i < std::size(names); ++i)
     if (name == names[i]) return static_cast<ArrayType>(i);
   throw std::runtime_error("no array type " + name);
@@ -50,7 +50,7 @@ inline std::vector<GroupValues> read_group_values() {
     std::istringstream words(line);
     GroupValues next;
     words >> next.name >> next.layout >> next.bits >> next.rows >> next.cols >> next.group_rows >> next.group_cols;
-    for (ArrayValues* array : {&next.scales, &next.zeros, &next.index}) {
+    for (ArrayValues* array : {&next.scales, &next.zeros, &next.index, &next.factor, &next.divisor}) {
       std::string hex;
       words >> array->type >> hex;
       array->bytes = bytes_of_hex(hex);
@@ -90,6 +90,8 @@ class GroupFile {
                        std::nullopt};
     if (!values.zeros.bytes.empty()) groups.zeros = array(values.zeros);
     if (!values.index.bytes.empty()) groups.group_index = array(values.index);
+    if (!values.factor.bytes.empty()) entry.factor = array(values.factor);
+    if (!values.divisor.bytes.empty()) entry.divisor = array(values.divisor);
     entry.name = "w";
     entry.shape = {values.rows, values.cols};
     entry.offset = append(values.codes);  // last, so that a tensor that is too large ends after the file

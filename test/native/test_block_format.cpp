@@ -16,14 +16,14 @@ namespace {
 
 TEST(blocks_decode_to_the_bits_of_the_gguf_package) {
   const std::vector<BlockValues> all = read_block_values();
-  EXPECT_EQ(all.size(), size_t{13});
+  EXPECT_EQ(all.size(), size_t{14});
   for (const BlockValues& values : all) {
     const BlockFormat& format = *values.format;
     const int64_t num_blocks = static_cast<int64_t>(values.bytes.size()) / format.block_bytes;
     EXPECT_EQ(static_cast<int64_t>(values.bytes.size()), num_blocks * format.block_bytes);
     std::vector<float> out(values.values.size());
     EXPECT_EQ(static_cast<int64_t>(out.size()), num_blocks * format.block_size);
-    decode_blocks(format, values.bytes.data(), num_blocks, out.data());
+    decode_blocks(format, values.bytes.data(), num_blocks, {}, out.data());
     for (size_t i = 0; i < out.size(); ++i)
       EXPECT_EQ(float_bits(out[i]), float_bits(values.values[i]));
   }
@@ -90,6 +90,21 @@ TEST(the_exponent_of_a_decay_is_read) {
   EXPECT_NEAR(read[0], 2, 1e-6);
   EXPECT_NEAR(read[1], std::log(0.5), 1e-6);
   EXPECT_ERROR("invalid_model", read_floats(whole(wrong)));
+}
+
+TEST(blocks_of_nvfp4_have_a_factor_for_the_tensor) {
+  const BlockFormat& format = *find_block_format("nvfp4");
+  std::vector<uint8_t> bytes(static_cast<size_t>(format.block_bytes), 0x33);
+  MemoryCheckpoint checkpoint;
+  FileTensor tensor = checkpoint.add_blocks("w", format, 1, 64, bytes);
+  const float value = read_floats(whole(tensor))[5];
+  tensor.factor = {0.5f * 3, 0};
+  EXPECT_EQ(read_floats(whole(tensor))[5], 3 * value);
+  for (const uint8_t byte : {0x7f, 0x80, 0xff}) {  // NaN, below 0, NaN
+    bytes[2] = byte;
+    const FileTensor& bad = checkpoint.add_blocks("bad" + std::to_string(byte), format, 1, 64, bytes);
+    EXPECT_ERROR("invalid_model", read_floats(whole(bad)));
+  }
 }
 
 TEST(blocks_with_a_scale_that_is_not_finite_are_refused) {

@@ -1,7 +1,9 @@
 // Quantized tensors whose scales are separate arrays: values bit for bit with those of test/oracle/group_values.py,
 // and descriptions and files that do not fit.
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "native/backend/cpu/cpu_backend.h"
 #include "native/backend/cpu/isa.h"
@@ -29,7 +31,7 @@ void expect_same_bits(const std::vector<float>& got, const GroupValues& values, 
 
 TEST(groups_decode_to_the_bits_of_their_definition) {
   const std::vector<GroupValues> all = read_group_values();
-  EXPECT_EQ(all.size(), size_t{19});
+  EXPECT_EQ(all.size(), size_t{21});
   for (const GroupValues& values : all) {
     GroupFile file(values);
     file.open();
@@ -59,7 +61,7 @@ TEST(groups_are_packed_without_a_change_of_their_values) {
       num_kept += is_decoded ? 0 : 1;
     }
   }
-  EXPECT_EQ(num_kept, 15 * 3);
+  EXPECT_EQ(num_kept, 17 * 3);
 }
 
 TEST(groups_of_heads_stored_as_pairs_are_read_in_order) {
@@ -102,6 +104,30 @@ TEST(groups_of_one_matrix_may_have_other_scales_but_not_another_type) {
   EXPECT_EQ(matrix->rows, 32);
   EXPECT_EQ(matrix->rest->rows, 16);
   EXPECT(matrix->rest->rest == nullptr);
+}
+
+TEST(tensors_of_one_matrix_have_their_own_factors) {
+  GroupFile first(values_of("nvfp4-factor")), second(values_of("nvfp4-divisor"));
+  for (GroupFile* file : {&first, &second})
+    file->open();
+  Team team({-1, -1}, false);
+  HugePool pool;
+  MatrixSource source;
+  source.slices = {first.whole(), second.whole()};
+  source.format = WeightFormat::kFile;
+  for (const bool is_gated : {false, true}) {
+    source.interleave_pairs = is_gated;
+    const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, pool, {});
+    EXPECT(matrix->rest == nullptr && matrix->quant.type.bits == 4);
+    if (is_gated) continue;
+    std::vector<float> row(64);
+    for (int64_t r = 0; r < 32; ++r) {
+      const GroupValues values = values_of(r < 16 ? "nvfp4-factor" : "nvfp4-divisor");
+      gather_row(*matrix, r, row.data());
+      for (size_t col = 0; col < 64; ++col)
+        EXPECT_EQ(row[col], values.values[static_cast<size_t>(r % 16) * 64 + col]);
+    }
+  }
 }
 
 TEST(groups_of_a_projection_are_in_memory_once) {
@@ -178,9 +204,55 @@ TEST(groups_that_do_not_fit_their_file_are_refused) {
       {"int8-tensor-zeros", [](TensorEntry& entry) { entry.groups->zeros->type = ArrayType::kInt32; }},
       {"mxfp4", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kF16; }},
       {"mxfp4", [](TensorEntry& entry) { entry.shape = {16, 63}; }},
+      {"nvfp4-factor", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kE8m0; }},
+      {"nvfp4-factor", [](TensorEntry& entry) { entry.factor->offset = 1 << 20; }},
+      {"nvfp4-factor", [](TensorEntry& entry) { entry.factor->file_idx = 1; }},
+      {"nvfp4-divisor", [](TensorEntry& entry) { entry.groups->zeros = {0, 0, ArrayType::kInt8}; }},
   };
   for (const auto& [name, change] : changes)
     EXPECT_ERROR("invalid_model", read_changed(name, {}, change));
+}
+
+// Sets the factor, or the divisor.
+std::function<void(GroupValues&)> set_factor(float value) {
+  return [value](GroupValues& values) {
+    std::vector<uint8_t>& bytes = values.factor.bytes.empty() ? values.divisor.bytes : values.factor.bytes;
+    std::memcpy(bytes.data(), &value, sizeof value);
+  };
+}
+
+TEST(a_factor_may_be_zero_or_negative) {
+  GroupValues values = values_of("nvfp4-factor");
+  float factor;
+  std::memcpy(&factor, values.factor.bytes.data(), sizeof factor);
+  for (const float sign : {0.0f, -1.0f}) {
+    set_factor(factor * sign)(values);
+    GroupFile file(values);
+    file.open();
+    const std::vector<float> got = read_floats(file.whole());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i], values.values[i] * sign);
+  }
+}
+
+TEST(quotients_of_scales_and_a_divisor_have_the_bits_of_a_division) {
+  for (int i = 0; i < 1000; ++i) {
+    const float divisor = 1 + static_cast<float>(i * i * 7 % 1009) * 0.731f;
+    GroupValues values = values_of("nvfp4-divisor");
+    set_factor(divisor)(values);
+    for (size_t byte = 0; byte < 64; ++byte)
+      values.scales.bytes[byte] = static_cast<uint8_t>((static_cast<size_t>(i) * 64 + byte) % 127);
+    values.codes.assign(values.codes.size(), 0x22);  // the number 1
+    GroupFile file(values);
+    file.open();
+    const std::vector<float> got = read_floats(file.whole());
+    for (size_t group = 0; group < 64; ++group) {
+      const int bits = values.scales.bytes[group], exponent = bits >> 3, mantissa = bits & 7;
+      const float scale = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+      EXPECT_EQ(float_bits(got[group * 16]), float_bits(scale / divisor));
+    }
+  }
 }
 
 TEST(groups_with_scales_or_an_index_out_of_range_are_refused) {
@@ -191,6 +263,13 @@ TEST(groups_with_scales_or_an_index_out_of_range_are_refused) {
     EXPECT_ERROR("invalid_model", read_changed("gptq-4", [&](GroupValues& v) { set_u16(v.scales.bytes, bits); }, {}));
   EXPECT_ERROR("invalid_model", read_changed("packed-4", [&](GroupValues& v) { set_u16(v.scales.bytes, 0x7f00); }, {}));
   EXPECT_ERROR("invalid_model", read_changed("mxfp4", [](GroupValues& v) { v.scales.bytes[5] = 255; }, {}));
+  for (const uint8_t byte : {0x7f, 0x80, 0xff})  // NaN, below 0, NaN
+    EXPECT_ERROR("invalid_model", read_changed("nvfp4-factor", [&](GroupValues& v) { v.scales.bytes[5] = byte; }, {}));
+  const float largest = std::numeric_limits<float>::max(), inf = std::numeric_limits<float>::infinity();
+  for (const float factor : {inf, -inf, std::nanf(""), largest})
+    EXPECT_ERROR("invalid_model", read_changed("nvfp4-factor", set_factor(factor), {}));
+  for (const float divisor : {0.0f, -0.0f, inf, std::nanf(""), 1 / largest})
+    EXPECT_ERROR("invalid_model", read_changed("nvfp4-divisor", set_factor(divisor), {}));
   EXPECT_ERROR("invalid_model", read_changed("fp8-channel", [](GroupValues& v) { v.codes[9] = 0x7f; }, {}));
   for (const int32_t group : {-1, 4, 1 << 30})
     EXPECT_ERROR("invalid_model",

@@ -128,7 +128,7 @@ QuantCase make_case(const GroupValues& values, MatrixKind kind, int64_t col_begi
     for (int64_t col = col_begin; col < col_begin + k; ++col) {
       const auto group = static_cast<size_t>(col / stored.group_size);
       const int code = stored.codes[static_cast<size_t>(col)];
-      const float scale = block_scale(type, stored.scales[group], 0);
+      const float scale = block_scale(type, stored.scales[group], 0, stored.factor.value_or(ScaleFactor()));
       const float zero = block_offset(type, stored.offsets[group], 0);
       result.reference.numbers.push_back((type.table == nullptr ? code : type.table[code]) - type.zero);
       result.reference.scales.push_back(scale);
@@ -386,7 +386,7 @@ TEST(quant_blocks_keep_the_bits_of_the_file_in_at_most_five_percent_more_memory)
           EXPECT_EQ(float_bits(got[row * k + col]), float_bits(wanted));
         }
       EXPECT_NEAR(static_cast<double>(test.matrix->bytes) * 8 / (test.matrix->num_panels * 16 * k),
-                  packed_bits_per_weight(format.type, format.group_size, format.block_size), k == 2048 ? 0.01 : 2);
+                  packed_bits_per_weight(format.type, format.group_size, format.block_size), k == 2048 ? 0.04 : 2);
       // Codes of 2 and 3 bits take 4, and the scales and offsets of q2_k take 8 bits instead of 4.
       const int file_bits = format.name == std::string("q2_k") ? 2 : format.name == std::string("q3_k") ? 3 : 0;
       const double grown = file_bits == 0 ? 0 : (4.0 - file_bits) / 8 + (file_bits == 2 ? 1.0 / 16 : 0);

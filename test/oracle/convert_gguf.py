@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 FIXTURES = Path(__file__).parent / "fixtures"
 # Together: each architecture that is not in make_gguf.py.
 CASES = [
-    "apertus-f32", "cohere2-f32", "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "gemma4-f32", "gemma4-moe-f32", "glm4-f32", "glm4-moe-f32", "glm4-moe-groups-f32", "gpt-oss-f32", "gpt-oss-mxfp4",
+    "apertus-f32", "cohere2-f32", "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "gemma4-f32", "gemma4-moe-f32", "glm4-f32", "glm4-moe-f32", "glm4-moe-groups-f32", "gpt-oss-f32", "gpt-oss-mxfp4", "modelopt-nvfp4-qwen3-moe",
     "granite-bf16", "granite4-f32", "granitemoe-f32",
     "hunyuan-f32", "lfm2-f32", "lfm2-moe-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
     "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "qwen3-next-experts-f32", "qwen35-f32", "qwen35-moe-f32",

@@ -12,6 +12,9 @@ DTYPES = {
     "F32": (np.float32, gguf.GGMLQuantizationType.F32),
     "F16": (np.float16, gguf.GGMLQuantizationType.F16),
     "BF16": (np.uint16, gguf.GGMLQuantizationType.BF16),
+    # Codes and scales.
+    "U8": (np.uint8, gguf.GGMLQuantizationType.I8),
+    "F8_E4M3": (np.uint8, gguf.GGMLQuantizationType.I8),
 }
 NAMES = {
     "model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm", "input_layernorm": "attn_norm",

@@ -3,20 +3,21 @@
     python test/oracle/group_values.py > test/native/fixtures/group-values.txt
 
 A line holds a name, the layout, bits, rows, columns, and rows and columns of a group; then the type and the bytes in hex
-of the scales, zero points and group index (`-` if there are none), the bytes of the codes, and the bits of the values as
-f32 in hex.
+of the scales, zero points, group index, and factor and divisor of the scales (`-` if there are none), the bytes of the
+codes, and the bits of the values as f32 in hex.
 """
 
 import numpy as np
 import torch
 
-from quantized_formats import awq, compressed, fp8, gptq, mxfp4
+from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
 
 ROWS, COLS = 16, 64
-TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.uint8: "e8m0", torch.float8_e8m0fnu: "e8m0", torch.int32: "i32", torch.int8: "i8"}
-PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "-")
-AUTO = ("qweight", "scales", "qzeros", "g_idx")
-BYTES = ("weight", "weight_scale", "weight_zero_point", "-")
+TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.uint8: "e8m0", torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3", torch.int32: "i32", torch.int8: "i8"}
+PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "-", "-", "weight_global_scale")
+AUTO = ("qweight", "scales", "qzeros", "g_idx", "-", "-")
+BYTES = ("weight", "weight_scale", "weight_zero_point", "-", "weight_scale_2", "-")
+INVERSE = ("weight", "weight_scale_inv", "-", "-", "-", "-")
 
 weight = torch.randn(ROWS, COLS, generator=torch.Generator().manual_seed(3)) * 0.1
 
@@ -42,15 +43,17 @@ CASES = [
     ("packed-8-zeros", "rows", 8, 1, 16, PACKED, compressed(weight, "pack-quantized", args(8, "group", False, group_size=16))),
     ("int8-channel", "int8", 8, 1, COLS, BYTES, compressed(weight, "int-quantized", args(8, "channel"))),
     ("int8-tensor-zeros", "int8", 8, ROWS, COLS, BYTES, compressed(weight, "int-quantized", args(8, "tensor", False), torch.float32)),
-    ("fp8-blocks", "fp8", 8, 12, 48, ("weight", "weight_scale_inv", "-", "-"), fp8(weight, (12, 48))),
-    ("fp8-powers", "fp8", 8, 1, 32, ("weight", "weight_scale_inv", "-", "-"), fp8(weight, (1, 32), torch.float8_e8m0fnu)),
+    ("fp8-blocks", "fp8", 8, 12, 48, INVERSE, fp8(weight, (12, 48))),
+    ("fp8-powers", "fp8", 8, 1, 32, INVERSE, fp8(weight, (1, 32), torch.float8_e8m0fnu)),
     ("fp8-channel", "fp8", 8, 1, COLS, BYTES, compressed(weight, "float-quantized", args(8, "channel", type="float"))),
-    ("mxfp4", "fp4", 4, 1, 32, ("weight_blocks", "weight_scales", "-", "-"), mxfp4(weight)),
+    ("mxfp4", "fp4", 4, 1, 32, ("weight_blocks", "weight_scales", "-", "-", "-", "-"), mxfp4(weight)),
+    ("nvfp4-factor", "fp4_e4m3", 4, 1, 16, BYTES, nvfp4(weight)),
+    ("nvfp4-divisor", "fp4_e4m3", 4, 1, 16, PACKED, compressed_nvfp4(weight)),
 ]
 
 for name, layout, bits, group_rows, group_cols, names, (tensors, values) in CASES:
     codes, *arrays = (tensors.get(part) for part in names)
     text = lambda tensor: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
     described = " ".join("- -" if array is None else f"{TYPES[array.dtype]} {text(array)}" for array in arrays)
-    bits_of_values = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(">u4").tobytes().hex()
+    bits_of_values = (np.ascontiguousarray(values, np.float32) + np.float32(0)).view(np.uint32).astype(">u4").tobytes().hex()
     print(name, layout, bits, ROWS, COLS, group_rows, group_cols, described, text(codes), bits_of_values)

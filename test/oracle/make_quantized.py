@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from cases import row
 from golden import load_judge, make_golden, write_golden, write_model
-from quantized_formats import awq, compressed, fp8, gptq, mxfp4
+from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
 from rounding import float32_cost
 from small_tokenizer import tokenizer_json
 
@@ -38,6 +38,9 @@ CHANNEL4 = {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": Fa
 CHANNEL8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 TENSOR_FP8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True}
 MXFP4 = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "scale_dtype": "torch.float8_e4m3fn"}
+MODELOPT_LAYERS = {f"model.layers.0.{name}_proj": {"quant_algo": "FP8"} if "self_attn" in name else {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+                   for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down")}
 ATTENTION, MLP = ["re:.*self_attn.*"], ["re:.*mlp.*"]
 
 
@@ -77,6 +80,13 @@ CASES = {
                        lambda name, weight: compressed(weight, "float-quantized", TENSOR_FP8), {}),
     "compressed-mxfp4": (compressed_config("mxfp4-pack-quantized", [(["Linear"], MXFP4)]),
                          lambda name, weight: compressed(weight, "mxfp4-pack-quantized", {**MXFP4, "scale_dtype": torch.uint8}), {}),
+    "compressed-nvfp4": (compressed_config("nvfp4-pack-quantized", [(["Linear"], NVFP4)]), lambda name, weight: compressed_nvfp4(weight), {}),
+    "modelopt-mixed": ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": MODELOPT_LAYERS, "ignore": ["lm_head"]},
+                       lambda name, weight: fp8(weight) if "self_attn" in name else nvfp4(weight), {"model_type": "qwen3", "head_dim": 16}),
+    "modelopt-nvfp4-qwen3-moe": ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head", "*.gate"]},
+                                 lambda name, weight: nvfp4(weight),
+                                 {"model_type": "qwen3_moe", "head_dim": 16, "inner": 96, "features": ["experts"],
+                                  "config": {"num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 64, "norm_topk_prob": True}}),
     "fp8-blocks": ({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 48]},
                    lambda name, weight: fp8(weight, block=(32, 48)), {"model_type": "qwen3", "head_dim": 16}),
     "mxfp4": ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, lambda name, weight: mxfp4(weight), {}),

@@ -15,12 +15,15 @@ test('the fixtures cover every method', () => {
     'compressed-int4',
     'compressed-int8',
     'compressed-mxfp4',
+    'compressed-nvfp4',
     'fp8-blocks',
     'gpt-oss-mxfp4',
     'gptq',
     'gptq-3bit',
     'gptq-act-order',
     'gptq-v2-8bit',
+    'modelopt-mixed',
+    'modelopt-nvfp4-qwen3-moe',
     'mxfp4',
   ]);
 });

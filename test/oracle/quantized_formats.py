@@ -7,7 +7,9 @@ A function takes a weight (rows, cols) and returns the tensors that replace it, 
 import numpy as np
 import torch
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize as dequantize_compressed
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 FP4_VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -85,6 +87,42 @@ def mxfp4(weight):
     tensors = {"weight_blocks": codes[..., 0::2] | codes[..., 1::2] << 4, "weight_scales": (exponents + 127).astype(np.uint8)}
     values = FP4_VALUES[codes] * (2.0 ** exponents[:, :, None]).astype(np.float32)
     return as_torch(tensors), values.reshape(rows, cols)
+
+
+def nvfp4_scales(weight):
+    """Returns the scales of each 16 columns in e4m3, and the tensor's factor."""
+    largest = weight.float().reshape(weight.shape[0], -1, 16).abs().amax(2)
+    factor = largest.max() / (6 * 448)
+    return (largest / (6 * factor)).clamp(2**-9, 448).to(torch.float8_e4m3fn), factor
+
+
+def nvfp4(weight):
+    """As ModelOpt stores it."""
+    rows, cols = weight.shape
+    scales, factor = nvfp4_scales(weight)
+    group_scales = scales.float().numpy() * np.float32(factor)
+    groups = weight.float().numpy().reshape(rows, cols // 16, 16)
+    codes = np.abs((groups / group_scales[:, :, None])[..., None] - FP4_VALUES).argmin(3).astype(np.uint8)
+    values = (FP4_VALUES[codes] * group_scales[:, :, None]).reshape(rows, cols)
+    tensors = {
+        "weight": torch.from_numpy(np.ascontiguousarray((codes[..., 0::2] | codes[..., 1::2] << 4).reshape(rows, cols // 2))),
+        "weight_scale": scales,
+        "weight_scale_2": factor,
+        "input_scale": torch.tensor(0.02),
+    }
+    return tensors, values
+
+
+def compressed_nvfp4(weight):
+    """The values are those that the package decodes, with the quotient of scale and divisor in float32."""
+    args = QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True, scale_dtype=torch.float8_e4m3fn)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    scales, factor = nvfp4_scales(weight)
+    state = {"weight": weight.float(), "weight_scale": scales.float(), "weight_global_scale": (1 / factor).reshape(1)}
+    stored = BaseCompressor.get_value_from_registry("nvfp4-pack-quantized").compress(state, scheme)
+    numbers = unpack_fp4_from_uint8(stored["weight_packed"], *weight.shape, torch.float32)
+    values = dequantize_compressed(numbers, stored["weight_scale"].float(), args=args, global_scale=stored["weight_global_scale"], dtype=torch.float32)
+    return {name: tensor.contiguous() for name, tensor in stored.items()}, values.numpy()
 
 
 def fp8(weight, block=None, scale_dtype=torch.float32):

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 import random_cases
-from make_quantized import compressed_config, write_case
-from quantized_formats import awq, compressed, fp8, gptq
+from make_quantized import NVFP4, compressed_config, write_case
+from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, nvfp4
 from random_cases import FAMILIES, Draw, random_case
 
 # Most formats need such sizes. Layers of other sizes keep 16 bits.
@@ -121,7 +121,28 @@ def draw_fp8(draw):
     return config, quantize
 
 
-METHODS = {"awq": draw_awq, "gptq": draw_gptq, "packed": draw_packed, "int8": draw_int8, "float": draw_float, "fp8": draw_fp8}
+def draw_nvfp4(draw):
+    config = compressed_config("nvfp4-pack-quantized", [(["Linear"], NVFP4)])
+    return config, lambda name, weight: compressed_nvfp4(weight) if fits(weight, 1, 16) else None
+
+
+def draw_modelopt(draw):
+    """With some layers in FP8."""
+    share = draw.pick(0, 0.3)
+    layers = {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "W4A16_NVFP4", "group_size": 16}}
+    config = {"quant_method": "modelopt", **({"quant_algo": "MIXED_PRECISION", "quantized_layers": layers} if share else
+                                             {"quant_algo": draw.pick("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ"), **draw.some(group_size=16)})}
+
+    def quantize(name, weight):
+        if not fits(weight, 1, 16):
+            return None
+        return fp8(weight) if draw.chance(share) else nvfp4(weight)
+
+    return config, quantize
+
+
+METHODS = {"awq": draw_awq, "gptq": draw_gptq, "packed": draw_packed, "int8": draw_int8, "float": draw_float, "fp8": draw_fp8,
+           "nvfp4": draw_nvfp4, "modelopt": draw_modelopt}
 
 
 def all_experts(config):

@@ -22,6 +22,11 @@ export interface TensorNames {
   /** Whether every layer has zero points. */
   needsZeros?: boolean;
   groupIndex?: string;
+  /** What scales in e4m3 are multiplied by, or divided by. */
+  factor?: string;
+  divisor?: string;
+  /** Tensors of layers that cannot be run. */
+  refused?: readonly string[];
 }
 
 /** How a checkpoint is quantized. */
@@ -53,10 +58,25 @@ const PACKED_NAMES: TensorNames = {
 };
 const INT8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale'], zeros: 'weight_zero_point' };
 const FP8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale_inv', 'weight_scale'] };
+const NVFP4_NAMES: TensorNames = {
+  codes: 'weight_packed',
+  scales: ['weight_scale'],
+  divisor: 'weight_global_scale',
+  refused: ['weight_zero_point'],
+};
+const MODELOPT_NVFP4_NAMES: TensorNames = {
+  codes: 'weight',
+  scales: ['weight_scale'],
+  factor: 'weight_scale_2',
+  refused: ['pre_quant_scale', 'svdquant_lora_a'],
+};
 const GPTQ_BITS = [2, 3, 4, 8];
 const MXFP4_GROUP = 32;
-const NVFP4 = 'NVFP4 is not supported yet';
-const COMPRESSED_FORMATS = 'pack-quantized, int-quantized, float-quantized, mxfp8-quantized or mxfp4-pack-quantized';
+const NVFP4_GROUP = 16;
+const COMPRESSED_FORMATS =
+  'pack-quantized, int-quantized, float-quantized, mxfp8-quantized, mxfp4-pack-quantized or nvfp4-pack-quantized';
+/** The algorithms of ModelOpt with these weights. They differ in the activations. */
+const NVFP4_ALGORITHMS = ['NVFP4', 'W4A16_NVFP4', 'NVFP4_AWQ', 'W4A8_NVFP4_FP8'];
 
 /** The values of `quant_method`. */
 export const QUANTIZATION_METHODS: readonly Method[] = [
@@ -69,7 +89,8 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   {
     name: 'compressed-tensors',
     description:
-      'pack-quantized (2 to 8 bits), int-quantized (8 bits or less), float-quantized (FP8), mxfp8-quantized, mxfp4-pack-quantized',
+      'pack-quantized (2 to 8 bits), int-quantized (8 bits or less), float-quantized (FP8), mxfp8-quantized, ' +
+      'mxfp4-pack-quantized, nvfp4-pack-quantized',
     read: readCompressedTensors,
   },
   { name: 'fp8', description: 'E4M3, with a scale for each block, row or tensor', read: readFp8 },
@@ -79,7 +100,12 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
     description: '`packing_format` auto_round, auto_round:auto_gptq and auto_round:auto_awq',
     read: readAutoRound,
   },
-  { name: 'modelopt', description: '`quant_algo` FP8', read: readModelOpt },
+  {
+    name: 'modelopt',
+    description: `\`quant_algo\` FP8, ${NVFP4_ALGORITHMS.join(', ')}, and MIXED_PRECISION of these`,
+    read: (config) => readModelOpt(config, 'FP8'),
+  },
+  { name: 'modelopt_fp4', description: 'the same', read: (config) => readModelOpt(config, 'NVFP4') },
   { name: 'mxfp4', description: 'E2M1, with a scale for each 32 columns', read: readMxfp4 },
 ];
 
@@ -95,9 +121,6 @@ export function readQuantization(config: JsonReader): Quantization | undefined {
   const method = QUANTIZATION_METHODS.find((row) => row.name === name);
   if (method !== undefined) return method.read(quantization);
   const expected = `one of ${QUANTIZATION_METHODS.map((row) => row.name).join(', ')}`;
-  // The checkpoints of ModelOpt name the format beside the method.
-  if (/nvfp4/i.test(`${name} ${quantization.string('quant_algo', '')}`))
-    throw unsupported(quantization, 'quant_method', expected, `${name} (${NVFP4})`);
   throw unsupported(quantization, 'quant_method', expected, name);
 }
 
@@ -184,11 +207,35 @@ function distinct(schemes: readonly WeightScheme[]): WeightScheme[] {
   return [...new Map(schemes.map((scheme) => [`${scheme.bits} ${scheme.groupCols}`, scheme])).values()];
 }
 
-function readModelOpt(config: JsonReader): Quantization {
-  const algorithm = config.string('quant_algo', 'FP8').toUpperCase();
-  if (algorithm !== 'FP8')
-    throw unsupported(config, 'quant_algo', 'FP8', algorithm.includes('NVFP4') ? `${algorithm} (${NVFP4})` : algorithm);
-  return readFp8(config);
+function readModelOpt(config: JsonReader, fallback: string): Quantization {
+  const algorithm = config.string('quant_algo', fallback).toUpperCase();
+  if (algorithm !== 'MIXED_PRECISION') return readModelOptAlgorithm(config, algorithm);
+  const layers = config.object('quantized_layers');
+  const parts = (layers?.keys() ?? []).flatMap((name) => {
+    const layer = layers!.object(name);
+    return layer === undefined ? [] : [readModelOptAlgorithm(layer, layer.string('quant_algo').toUpperCase())];
+  });
+  if (parts.length === 0)
+    throw config.mismatch('quantized_layers', 'at least one layer', config.raw('quantized_layers'));
+  const titles = [...new Set(parts.map(({ title }) => title))];
+  return {
+    title: `ModelOpt, ${titles.join(' and ')}`,
+    schemes: titles.flatMap((title) => parts.find((part) => part.title === title)!.schemes),
+    isDecoded: parts.every(({ isDecoded }) => isDecoded),
+  };
+}
+
+function readModelOptAlgorithm(config: JsonReader, algorithm: string): Quantization {
+  if (algorithm === 'FP8') return readFp8(config);
+  if (!NVFP4_ALGORITHMS.includes(algorithm))
+    throw unsupported(config, 'quant_algo', ['FP8', ...NVFP4_ALGORITHMS].join(', '), algorithm);
+  const groupSize = config.positiveInt('group_size', NVFP4_GROUP);
+  if (groupSize !== NVFP4_GROUP) throw unsupported(config, 'group_size', String(NVFP4_GROUP), String(groupSize));
+  return { title: 'NVFP4', schemes: [nvfp4Scheme(MODELOPT_NVFP4_NAMES)], isDecoded: false };
+}
+
+function nvfp4Scheme(names: TensorNames): WeightScheme {
+  return { layout: 'fp4_e4m3', bits: 4, groupRows: 1, groupCols: NVFP4_GROUP, names };
 }
 
 function readCompressedTensors(config: JsonReader): Quantization | undefined {
@@ -203,7 +250,8 @@ function readCompressedTensors(config: JsonReader): Quantization | undefined {
   const format = config.string('format', 'dense');
   const schemes = names.flatMap((name) => readConfigGroup(groups!.object(name), format, config));
   if (schemes.length === 0) return undefined;
-  const bits = [...new Set(schemes.map((scheme) => (scheme.layout === 'fp8' ? 'FP8' : `${scheme.bits} bits`)))];
+  const titles: Partial<Record<NativeCodeLayout, string>> = { fp8: 'FP8', fp4_e4m3: 'NVFP4' };
+  const bits = [...new Set(schemes.map((scheme) => titles[scheme.layout] ?? `${scheme.bits} bits`))];
   return {
     title: `compressed-tensors, ${bits.join(' and ')}`,
     schemes,
@@ -218,8 +266,7 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
   const format = group.string('format', outerFormat);
   const isFloat = weights.string('type', 'int') === 'float';
   const bits = weights.positiveInt('num_bits', 8);
-  if (format === 'nvfp4-pack-quantized')
-    throw unsupported(config, 'format', COMPRESSED_FORMATS, `${format} (${NVFP4})`);
+  if (format === 'nvfp4-pack-quantized') return [readNvfp4(weights)];
   const groups = readStrategy(weights);
   switch (format) {
     case 'pack-quantized':
@@ -244,6 +291,12 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
     default:
       throw unsupported(config, 'format', COMPRESSED_FORMATS, format);
   }
+}
+
+function readNvfp4(weights: JsonReader): WeightScheme {
+  const groupSize = weights.positiveInt('group_size', NVFP4_GROUP);
+  if (groupSize !== NVFP4_GROUP) throw unsupported(weights, 'group_size', String(NVFP4_GROUP), String(groupSize));
+  return nvfp4Scheme(NVFP4_NAMES);
 }
 
 function readStrategy(weights: JsonReader): Pick<WeightScheme, 'groupRows' | 'groupCols'> {

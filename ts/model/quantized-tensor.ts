@@ -1,5 +1,6 @@
 import { basename } from 'node:path';
-import type { NativeArray, NativeTensor } from '../addon-types';
+import type { NativeArray, NativeCodeLayout, NativeTensor } from '../addon-types';
+import { CapstanError } from '../errors';
 import { type RequiredTensor, storedOrder } from './tensors';
 import type { WeightScheme } from './quantization';
 import { invalidFile, type StoredTensor } from './weight-file';
@@ -16,11 +17,23 @@ const ARRAY_TYPES: Readonly<Record<string, NativeArray['dtype']>> = {
   BF16: 'bf16',
   U8: 'e8m0',
   F8_E8M0: 'e8m0',
+  F8_E4M3: 'e4m3',
   I32: 'i32',
   I8: 'i8',
 };
 const FLOAT_TYPES = ['F32', 'F16', 'BF16'];
 const E8M0_TYPES = ['U8', 'F8_E8M0'];
+const ONE_FLOAT: Expected = [{ dtypes: ['F32'], shape: [] }];
+const CODE_TYPES: Readonly<Record<NativeCodeLayout, string>> = {
+  rows: 'I32',
+  gptq: 'I32',
+  gptq_v2: 'I32',
+  awq: 'I32',
+  int8: 'I8',
+  fp8: 'F8_E4M3',
+  fp4: 'U8',
+  fp4_e4m3: 'U8',
+};
 const WORD_BITS = 32;
 const EXPERT_WEIGHT = /^(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight$/;
 
@@ -41,37 +54,40 @@ function wordsOf(count: number, bits: number): number {
 /** Returns what `native/backend/grouped_tensor.h` says of each layout. */
 function arraysOf({ layout, bits }: WeightScheme, rows: number, cols: number, R: number, C: number): Arrays {
   const one = (dtypes: readonly string[], ...shape: number[]): Expected => [{ dtypes, shape }];
+  const codes = (...shape: number[]): Expected => one([CODE_TYPES[layout]], ...shape);
   const bytes = one(['I8'], R, C);
   switch (layout) {
     case 'rows':
       return {
-        codes: one(['I32'], rows, wordsOf(cols, bits)),
+        codes: codes(rows, wordsOf(cols, bits)),
         scales: one(FLOAT_TYPES, R, C),
         zeros: [...one(['I32'], wordsOf(R, bits), C), ...bytes],
       };
     case 'gptq':
     case 'gptq_v2':
       return {
-        codes: one(['I32'], wordsOf(cols, bits), rows),
+        codes: codes(wordsOf(cols, bits), rows),
         scales: one(FLOAT_TYPES, C, R),
         zeros: one(['I32'], C, wordsOf(R, bits)),
       };
     case 'awq':
       return {
-        codes: one(['I32'], cols, wordsOf(rows, bits)),
+        codes: codes(cols, wordsOf(rows, bits)),
         scales: one(FLOAT_TYPES, C, R),
         zeros: one(['I32'], C, wordsOf(R, bits)),
       };
     case 'fp4':
       return {
-        codes: [...one(['U8'], rows, cols / 2), ...one(['U8'], rows, C, cols / C / 2)],
+        codes: [...codes(rows, cols / 2), ...codes(rows, C, cols / C / 2)],
         scales: one(E8M0_TYPES, R, C),
         zeros: [],
       };
+    case 'fp4_e4m3':
+      return { codes: codes(rows, cols / 2), scales: one(['F8_E4M3'], R, C), zeros: [] };
     case 'int8':
     case 'fp8':
       return {
-        codes: one([layout === 'int8' ? 'I8' : 'F8_E4M3'], rows, cols),
+        codes: codes(rows, cols),
         scales: one(layout === 'int8' ? FLOAT_TYPES : [...FLOAT_TYPES, ...E8M0_TYPES], R, C),
         zeros: bytes,
       };
@@ -91,10 +107,11 @@ export function resolveQuantized(
   files: readonly string[],
 ): NativeTensor | undefined {
   if (required.shape.length !== 2) return undefined;
+  const codeType = ({ names }: WeightScheme) => found.get(arrayName(required, names.codes))?.dtype;
+  const present = schemes.filter((scheme) => !FLOAT_TYPES.includes(codeType(scheme) ?? 'F32'));
+  const fitting = present.filter((scheme) => codeType(scheme) === CODE_TYPES[scheme.layout]);
   let firstError: Error | undefined;
-  for (const scheme of schemes) {
-    const codes = found.get(arrayName(required, scheme.names.codes));
-    if (codes === undefined || FLOAT_TYPES.includes(codes.dtype)) continue;
+  for (const scheme of fitting.length > 0 ? fitting : present) {
     try {
       return new SchemeReader(required, scheme, found, files).read();
     } catch (error) {
@@ -116,6 +133,7 @@ class SchemeReader {
 
   read(): NativeTensor {
     const { layout, bits, names } = this.scheme;
+    this.refuseTensors();
     const [rows, cols] = this.required.shape;
     const groupRows = Math.min(rows, this.scheme.groupRows);
     const groupCols = Math.min(cols, this.scheme.groupCols);
@@ -139,7 +157,20 @@ class SchemeReader {
         ...(zeros === undefined ? {} : { zeros: this.array([zeros], expected.zeros) }),
         ...(index === undefined ? {} : { groupIndex: this.array([index], [{ dtypes: ['I32'], shape: [cols] }]) }),
       },
+      ...(names.factor === undefined ? {} : { scaleFactor: this.array([names.factor], ONE_FLOAT) }),
+      ...(names.divisor === undefined ? {} : { scaleDivisor: this.array([names.divisor], ONE_FLOAT) }),
     };
+  }
+
+  private refuseTensors(): void {
+    const refused = this.scheme.names.refused?.find((name) => this.has(name));
+    if (refused === undefined) return;
+    throw CapstanError.unexpected(
+      'unsupported_model',
+      arrayName(this.required, refused),
+      'a layer without this tensor',
+      'one. Choose another quantization of the model',
+    );
   }
 
   private array(names: readonly string[], expected: Expected): NativeArray {

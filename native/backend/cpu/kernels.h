@@ -69,6 +69,7 @@ struct QuantRun {
 //   the scales   (num_runs, 16) in f32, f16 or in bytes,
 //   the offsets  (num_runs, 16) in f16 or in bytes, if the type has offsets,
 //   the blocks' scales and then their offsets, (num_blocks, 16) each in f16, if the type has them,
+//   or the factors of scales in e4m3, (high and low, 16) in f32,
 //   zeros up to a multiple of 64 bytes,
 //   the codes: pairs of words, each (quant_pair_bytes).
 // A pair holds 2 words of four codes in 16 lanes. 8 bits: (2 words, 16 lanes, 4) bytes. Fewer bits: (16 lanes, 4) bytes

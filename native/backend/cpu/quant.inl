@@ -234,6 +234,11 @@ inline Vec load_scales(const QuantWeights& quant, const char* panel, int run) {
   if (kIsAny && quant.type.scale == ScaleKind::kF16) return load_f16_row(panel, 0, run);
   if (kIsAny && quant.type.scale == ScaleKind::kF32) return vec_load(reinterpret_cast<const float*>(panel) + run * 16);
   if (kIsAny && quant.type.scale == ScaleKind::kE8m0) return vec_load_e8m0(bytes);
+  if (kIsAny && quant.type.scale == ScaleKind::kE4m3) {
+    const Vec scale = vec_load_e4m3(bytes);
+    const float* factors = reinterpret_cast<const float*>(panel + quant.block_scales_at);
+    return vec_fma(scale, vec_load(factors), vec_mul(scale, vec_load(factors + 16)));
+  }
   return vec_mul(vec_load_int8(bytes), load_f16_row(panel, quant.block_scales_at, quant.runs[run].block));
 }
 

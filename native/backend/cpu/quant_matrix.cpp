@@ -122,6 +122,7 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
   quant.offsets_at = run_lanes * scale_bytes(type);
   quant.block_scales_at = quant.offsets_at + run_lanes * offset_bytes(type);
   quant.block_offsets_at = quant.block_scales_at + (type.scale == ScaleKind::kTimesF16 ? block_bytes : 0);
+  if (type.scale == ScaleKind::kE4m3) quant.block_offsets_at += 2 * kLanes * int64_t{sizeof(float)};
   const int64_t end = quant.block_offsets_at + (type.offset == OffsetKind::kTimesF16 ? block_bytes : 0);
   quant.codes_at = (end + 63) / 64 * 64;
   quant.panel_bytes = quant.codes_at + quant.num_words / 2 * quant_pair_bytes(type.bits);
@@ -147,6 +148,10 @@ void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane
       write_bits(panel + quant.offsets_at, at, offset_bytes(type), row.offsets[group]);
     pair = store_run(row.codes.data() + first, run, type.bits, lane, pair);
   }
+  if (row.factor) {
+    write_bits(panel + quant.block_scales_at, lane, 4, float_bits(row.factor->high));
+    write_bits(panel + quant.block_scales_at, kLanes + lane, 4, float_bits(row.factor->low));
+  }
   for (size_t i = 0; i < row.block_scales.size(); ++i)
     write_bits(panel + quant.block_scales_at, static_cast<int64_t>(i) * kLanes + lane, 2, row.block_scales[i]);
   for (size_t i = 0; i < row.block_offsets.size(); ++i)
@@ -156,6 +161,10 @@ void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane
 void gather_quantized(const QuantWeights& quant, const char* panel, int lane, float* out) {
   const QuantType& type = quant.type;
   const char* pair = panel + quant.codes_at;
+  ScaleFactor tensor_factor;
+  if (type.scale == ScaleKind::kE4m3)
+    tensor_factor = {bits_float(read_bits(panel + quant.block_scales_at, lane, 4)),
+                     bits_float(read_bits(panel + quant.block_scales_at, kLanes + lane, 4))};
   for (int r = 0; r < quant.num_runs; ++r) {
     const QuantRun& run = quant.runs[r];
     const int64_t at = int64_t{r} * kLanes + lane, block_at = int64_t{run.block} * kLanes + lane;
@@ -164,7 +173,7 @@ void gather_quantized(const QuantWeights& quant, const char* panel, int lane, fl
       factor = static_cast<uint16_t>(read_bits(panel + quant.block_scales_at, block_at, 2));
     if (type.offset == OffsetKind::kTimesF16)
       offset_factor = static_cast<uint16_t>(read_bits(panel + quant.block_offsets_at, block_at, 2));
-    const float scale = block_scale(type, read_bits(panel, at, scale_bytes(type)), factor);
+    const float scale = block_scale(type, read_bits(panel, at, scale_bytes(type)), factor, tensor_factor);
     const auto offset_bits = static_cast<uint16_t>(read_bits(panel + quant.offsets_at, at, offset_bytes(type)));
     const float offset = block_offset(type, offset_bits, offset_factor);
     for (int i = 0; i < run.count; ++i) {

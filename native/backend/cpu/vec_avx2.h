@@ -57,7 +57,7 @@ inline Vec vec_load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
-// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+// 16 unsigned or signed bytes, 16 powers of two 2^(byte - 128), and 16 numbers in e4m3 without a sign.
 inline __m128i load_8_bytes(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
@@ -75,6 +75,13 @@ inline __m256 load_e8m0_half(const uint8_t* p) {
 }
 inline Vec vec_load_e8m0(const uint8_t* p) {
   return {load_e8m0_half(p), load_e8m0_half(p + 8)};
+}
+inline Vec vec_load_e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i halves = _mm256_slli_epi16(wide, 7);  // in f16, divided by 256
+  const __m256 factor = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), factor)};
 }
 // 16 pairs of bf16: the first of each pair into `even`, the second into `odd`.
 inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {

@@ -54,7 +54,7 @@ inline Vec vec_load_bf16(const uint16_t* p) {
 inline Vec vec_load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+// 16 unsigned or signed bytes, 16 powers of two 2^(byte - 128), and 16 numbers in e4m3 without a sign.
 inline Vec vec_load_uint8(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
@@ -65,6 +65,11 @@ inline Vec vec_load_e8m0(const uint8_t* p) {
   const __m512i bits = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m512 doubled = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 23));  // 0 for the byte 0
   return {_mm512_max_ps(_mm512_mul_ps(doubled, _mm512_set1_ps(0.5f)), _mm512_set1_ps(0x1p-128f))};
+}
+inline Vec vec_load_e4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i halves = _mm256_slli_epi16(wide, 7);  // in f16, divided by 256
+  return {_mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0f))};
 }
 // 16 pairs of bf16: the first of each pair into `even`, the second into `odd`.
 inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {

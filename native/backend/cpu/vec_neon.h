@@ -75,7 +75,7 @@ inline Vec vec_load_f16(const uint16_t* p) {
   return {f16_quarter(vget_low_u16(lo)), f16_quarter(vget_high_u16(lo)), f16_quarter(vget_low_u16(hi)),
           f16_quarter(vget_high_u16(hi))};
 }
-// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+// 16 unsigned or signed bytes, 16 powers of two 2^(byte - 128), and 16 numbers in e4m3 without a sign.
 inline Vec floats_of_words(uint16x8_t lo, uint16x8_t hi) {
   return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(lo))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(lo))),
           vcvtq_f32_u32(vmovl_u16(vget_low_u16(hi))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(hi)))};
@@ -98,6 +98,15 @@ inline Vec vec_load_e8m0(const uint8_t* p) {
   const uint16x8_t lo = vmovl_u8(vget_low_u8(bytes)), hi = vmovl_u8(vget_high_u8(bytes));
   return {e8m0_quarter(vget_low_u16(lo)), e8m0_quarter(vget_high_u16(lo)), e8m0_quarter(vget_low_u16(hi)),
           e8m0_quarter(vget_high_u16(hi))};
+}
+inline float32x4_t e4m3_quarter(uint16x4_t halves) {
+  return vmulq_f32(f16_quarter(halves), vdupq_n_f32(256.0f));
+}
+inline Vec vec_load_e4m3(const uint8_t* p) {
+  const uint8x16_t bytes = vld1q_u8(p);
+  const uint16x8_t lo = vshll_n_u8(vget_low_u8(bytes), 7), hi = vshll_n_u8(vget_high_u8(bytes), 7);  // f16, / 256
+  return {e4m3_quarter(vget_low_u16(lo)), e4m3_quarter(vget_high_u16(lo)), e4m3_quarter(vget_low_u16(hi)),
+          e4m3_quarter(vget_high_u16(hi))};
 }
 // 4 pairs of bf16: the first of each pair, or the second.
 inline float32x4_t even_quarter(uint32x4_t pairs) {

@@ -73,7 +73,7 @@ inline Vec vec_load_f16(const uint16_t* p) {
   CAPSTAN_LANES r.lane[i] = capstan::f16_to_float(h[i]);
   return r;
 }
-// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+// 16 unsigned or signed bytes, 16 powers of two 2^(byte - 128), and 16 numbers in e4m3 without a sign.
 inline Vec vec_load_uint8(const uint8_t* p) {
   Vec r;
   CAPSTAN_LANES r.lane[i] = static_cast<float>(p[i]);
@@ -87,6 +87,11 @@ inline Vec vec_load_int8(const uint8_t* p) {
 inline Vec vec_load_e8m0(const uint8_t* p) {
   Vec r;
   CAPSTAN_LANES r.lane[i] = p[i] == 0 ? 0x1p-128f : capstan::bits_float(uint32_t{p[i]} << 23) * 0.5f;
+  return r;
+}
+inline Vec vec_load_e4m3(const uint8_t* p) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = capstan::f16_to_float(static_cast<uint16_t>(p[i] << 7)) * 256.0f;
   return r;
 }
 // 16 pairs of bf16: the first of each pair (the low half) into `even`, the second into `odd`.

@@ -48,8 +48,8 @@ QuantizedTensor fp8_tensor(int64_t group_cols, ArrayType scales) {
 
 std::vector<QuantizedTensor> tensors() {
   std::vector<QuantizedTensor> all = {own_tensor(WeightFormat::kInt8), own_tensor(WeightFormat::kInt4)};
-  for (const char* name :
-       {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"})
+  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
+                           "iq4_xs", "mxfp4", "nvfp4"})
     all.push_back(block_tensor(name));
   all.push_back(grouped_tensor(4, 128, ArrayType::kF16, false));
   all.push_back(grouped_tensor(4, 128, ArrayType::kF16, true));

@@ -78,6 +78,7 @@ test.each([
   [AWQ, {}, Math.ceil((1e9 * (4 + 24 / 64)) / (4 + 20 / 128))],
   [{ quant_method: 'gptq', bits: 2, group_size: 64 }, {}, Math.ceil((1e9 * (4 + 24 / 64)) / (2 + 18 / 64))],
   [{ quant_method: 'mxfp4' }, {}, 1e9],
+  [{ quant_method: 'modelopt', quant_algo: 'NVFP4' }, {}, 1e9],
   [{ quant_method: 'fp8', weight_block_size: [128, 128] }, {}, 2 * NUM_WEIGHTS],
   [{ quant_method: 'fp8', weight_block_size: [128, 128] }, { dtype: 'f32' as const }, 4 * NUM_WEIGHTS],
   [{ ...AWQ, quant_method: 'gptq', desc_act: true }, {}, 2 * NUM_WEIGHTS],

@@ -14,6 +14,7 @@ const compressed = (format: string, ...weights: Record<string, unknown>[]) => ({
 });
 const INT8 = { num_bits: 8, type: 'int', strategy: 'channel' };
 const FP8 = { ...INT8, type: 'float' };
+const NVFP4 = { num_bits: 4, type: 'float', strategy: 'tensor_group', group_size: 16, symmetric: true };
 
 test('a config without quantization_config is not quantized', () => {
   expect(readQuantization(new JsonReader({}, 'config.json'))).toBeUndefined();
@@ -116,6 +117,65 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
     ],
     false,
   ],
+  [
+    'nvfp4-pack-quantized',
+    compressed('nvfp4-pack-quantized', NVFP4),
+    'compressed-tensors, NVFP4',
+    [['fp4_e4m3', 4, 1, 16]],
+    false,
+  ],
+  [
+    'NVFP4 beside FP8',
+    {
+      ...compressed('mixed-precision'),
+      config_groups: {
+        a: { format: 'float-quantized', weights: FP8 },
+        b: { format: 'nvfp4-pack-quantized', weights: NVFP4 },
+      },
+    },
+    'compressed-tensors, FP8 and NVFP4',
+    [
+      ['fp8', 8, 1, Infinity],
+      ['fp4_e4m3', 4, 1, 16],
+    ],
+    false,
+  ],
+  [
+    "ModelOpt's NVFP4",
+    { quant_method: 'modelopt', quant_algo: 'NVFP4', config_groups: {}, group_size: 16, ignore: ['lm_head'] },
+    'NVFP4',
+    [['fp4_e4m3', 4, 1, 16]],
+    false,
+  ],
+  ...['W4A16_NVFP4', 'nvfp4_awq', 'W4A8_NVFP4_FP8'].map(
+    (algorithm): [string, Record<string, unknown>, string, unknown[][], boolean] => [
+      algorithm,
+      { quant_method: 'modelopt', quant_algo: algorithm },
+      'NVFP4',
+      [['fp4_e4m3', 4, 1, 16]],
+      false,
+    ],
+  ),
+  ['modelopt_fp4', { quant_method: 'modelopt_fp4' }, 'NVFP4', [['fp4_e4m3', 4, 1, 16]], false],
+  [
+    'ModelOpt with several algorithms',
+    {
+      quant_method: 'modelopt',
+      quant_algo: 'MIXED_PRECISION',
+      quantized_layers: {
+        'model.layers.0.self_attn.q_proj': { quant_algo: 'FP8' },
+        'model.layers.0.mlp.up_proj': { quant_algo: 'NVFP4', group_size: 16 },
+        'model.layers.1.mlp.up_proj': { quant_algo: 'W4A16_NVFP4', group_size: 16 },
+      },
+    },
+    'ModelOpt, FP8 and NVFP4',
+    [
+      ['fp8', 8, Infinity, Infinity],
+      ['fp8', 8, 1, Infinity],
+      ['fp4_e4m3', 4, 1, 16],
+    ],
+    false,
+  ],
   ['fp8 blocks', { quant_method: 'fp8', weight_block_size: [128, 128] }, 'FP8', [['fp8', 8, 128, 128]], true],
   [
     'fp8',
@@ -206,19 +266,29 @@ test.each<[string, Record<string, unknown>, RegExp]>([
     /pack_dtype: expected int32, got int16/,
   ],
   [
-    'NVFP4',
-    compressed('nvfp4-pack-quantized', { ...FP8, num_bits: 4, strategy: 'tensor_group', group_size: 16 }),
-    /format: expected pack-quantized, .* got nvfp4-pack-quantized \(NVFP4 is not supported yet\)/,
+    'NVFP4 in other groups',
+    compressed('nvfp4-pack-quantized', { ...NVFP4, group_size: 32 }),
+    /group_size: expected 16, got 32/,
+  ],
+  ['another NVFP4', { quant_method: 'nvfp4' }, /quant_method: expected one of awq, .* got nvfp4/],
+  [
+    "ModelOpt's NVFP4 with low-rank residuals",
+    { quant_method: 'modelopt', quant_algo: 'NVFP4_SVD' },
+    /quant_algo: expected FP8, NVFP4, W4A16_NVFP4, NVFP4_AWQ, W4A8_NVFP4_FP8, got NVFP4_SVD/,
   ],
   [
-    "ModelOpt's NVFP4",
-    { quant_method: 'modelopt', quant_algo: 'NVFP4' },
-    /quant_algo: expected FP8, got NVFP4 \(NVFP4 is not supported yet\)/,
+    "ModelOpt's NVFP4 in other groups",
+    { quant_method: 'modelopt', quant_algo: 'NVFP4', group_size: 32 },
+    /group_size: expected 16, got 32/,
   ],
   [
-    'another NVFP4',
-    { quant_method: 'nvfp4' },
-    /quant_method: expected one of awq, .* got nvfp4 \(NVFP4 is not supported yet\)/,
+    'an algorithm of one layer',
+    {
+      quant_method: 'modelopt',
+      quant_algo: 'MIXED_PRECISION',
+      quantized_layers: { a: { quant_algo: 'FP8' }, b: { quant_algo: 'W4A16_AWQ' } },
+    },
+    /quantized_layers: b: quant_algo: expected FP8, .* got W4A16_AWQ/,
   ],
   [
     'a packing of AutoRound',
@@ -261,6 +331,11 @@ test.each<[Record<string, unknown>, RegExp]>([
   [{ quant_method: 'compressed-tensors' }, /config_groups: expected at least one group/],
   [{ quant_method: 'compressed-tensors', config_groups: { W8A8: ['Linear'] } }, /W8A8: expected an object/],
   [{ quant_method: 7 }, /quant_method: expected a string/],
+  [{ quant_method: 'modelopt', quant_algo: 'MIXED_PRECISION' }, /quantized_layers: expected at least one layer/],
+  [
+    { quant_method: 'modelopt', quant_algo: 'MIXED_PRECISION', quantized_layers: { a: {} } },
+    /quantized_layers: a: quant_algo: expected a string/,
+  ],
 ])('%j is invalid', (config, message) => {
   expect(() => read(config)).toThrow(
     expect.objectContaining({ code: 'invalid_model', message: expect.stringMatching(message) }),
@@ -370,6 +445,95 @@ test('FP8 scales of all experts in one tensor, as transformers writes them', () 
   expect(scalesOf(3, 'gate')?.scales.offset).toBe(1000 + 6 * 60);
   expect(scalesOf(3, 'down')?.scales.offset).toBe(2000 + 3 * 80);
   expect(() => scalesOf(4, 'down')).toThrow(/experts\.4\.down_proj\.weight_scale_inv: expected a tensor F32/);
+});
+
+const MODELOPT = { quant_method: 'modelopt', quant_algo: 'NVFP4' };
+const MODELOPT_TENSORS: Parameters<typeof resolve>[1] = {
+  weight: ['U8', 48, 80],
+  weight_scale: ['F8_E4M3', 48, 10],
+  weight_scale_2: ['F32'],
+  input_scale: ['F32'],
+};
+const NVFP4_TENSORS: Parameters<typeof resolve>[1] = {
+  weight_packed: ['U8', 48, 80],
+  weight_scale: ['F8_E4M3', 48, 10],
+  weight_global_scale: ['F32', 1],
+};
+
+test('the scales of NVFP4 have a factor or a divisor', () => {
+  const { groups, ...tensor } = resolve(MODELOPT, MODELOPT_TENSORS)!;
+  expect(tensor).toEqual({
+    name: 'layers.0.up_proj.weight',
+    file: 0,
+    offset: 100,
+    dtype: 'fp4_e4m3',
+    shape: [48, 160],
+    scaleFactor: { file: 0, offset: 300, dtype: 'f32' },
+  });
+  expect(groups).toMatchObject({ groupRows: 1, groupCols: 16, scales: { offset: 200, dtype: 'e4m3' } });
+  const divided = resolve(compressed('nvfp4-pack-quantized', NVFP4), NVFP4_TENSORS);
+  expect(divided).toMatchObject({ dtype: 'fp4_e4m3', scaleDivisor: { file: 0, offset: 300, dtype: 'f32' } });
+  expect(divided).not.toHaveProperty('scaleFactor');
+});
+
+test('experts of NVFP4 in one tensor have a factor each', () => {
+  const found = new Map<string, FoundTensor>();
+  const add = (name: string, dtype: string, numBytes: number, ...shape: number[]) =>
+    found.set(`experts.up_proj${name}`, { dtype, shape, offset: 1000 * found.size, numBytes, file: 0 });
+  add('', 'U8', 4 * 3840, 4, 48, 80);
+  add('_scale', 'F8_E4M3', 4 * 480, 4, 48, 10);
+  add('_scale_2', 'F32', 16, 4);
+  const required = { name: 'w', checkpointName: 'experts.up_proj', shape: [48, 160], stacked: { count: 4, index: 3 } };
+  expect(resolveQuantized(required, read(MODELOPT)!.schemes, found, ['/model/a.safetensors'])).toMatchObject({
+    offset: 3 * 3840,
+    groups: { scales: { offset: 1000 + 3 * 480 } },
+    scaleFactor: { offset: 2000 + 3 * 4 },
+  });
+});
+
+test.each<[string, Parameters<typeof resolve>[1], string, RegExp]>([
+  ['a factor', { weight_scale_2: undefined as never }, 'invalid_model', /weight_scale_2: expected a tensor F32 \[\]/],
+  ['one factor', { weight_scale_2: ['F32', 2] }, 'invalid_model', /weight_scale_2: expected F32 \[\].* got F32 \[2\]/],
+  [
+    'scales',
+    { weight_scale: undefined as never },
+    'invalid_model',
+    /weight_scale: expected a tensor F8_E4M3 \[48, 10\]/,
+  ],
+  [
+    'scales of 16 columns',
+    { weight_scale: ['F8_E4M3', 48, 5] },
+    'invalid_model',
+    /weight_scale: .* F8_E4M3 \[48, 10\]/,
+  ],
+  ['scales in e4m3', { weight_scale: ['U8', 48, 10] }, 'invalid_model', /weight_scale: .* got U8 \[48, 10\]/],
+  ['codes of all columns', { weight: ['U8', 48, 160] }, 'invalid_model', /weight: expected U8 \[48, 80\]/],
+  [
+    'activations as they are',
+    { pre_quant_scale: ['BF16', 160] },
+    'unsupported_model',
+    /up_proj\.pre_quant_scale: expected a layer without this tensor, got one/,
+  ],
+])('NVFP4 needs %s', (_name, change, code, message) => {
+  const config = {
+    quant_method: 'modelopt',
+    quant_algo: 'MIXED_PRECISION',
+    quantized_layers: { a: { quant_algo: 'FP8' }, b: { quant_algo: 'NVFP4' } },
+  };
+  const tensors = Object.fromEntries(
+    Object.entries({ ...MODELOPT_TENSORS, ...change }).filter(([, value]) => value !== undefined),
+  );
+  for (const quantization of [MODELOPT, config])
+    expect(() => resolve(quantization, tensors)).toThrow(
+      expect.objectContaining({ code, message: expect.stringMatching(message) }),
+    );
+});
+
+test('zero points of NVFP4 are refused', () => {
+  const tensors: typeof NVFP4_TENSORS = { ...NVFP4_TENSORS, weight_zero_point: ['F8_E4M3', 48, 10] };
+  expect(() => resolve(compressed('nvfp4-pack-quantized', NVFP4), tensors)).toThrow(
+    expect.objectContaining({ code: 'unsupported_model', message: expect.stringMatching(/weight_zero_point/) }),
+  );
 });
 
 test('zero points in words, in bytes, and none', () => {

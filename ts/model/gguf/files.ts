@@ -23,7 +23,7 @@ const MAX_PARTS = 1024;
 const MAX_LISTED = 10;
 /** The names of quantizations in the names of files. */
 export const QUANTIZATION =
-  /(?:^|[-_.])((?:UD-)?(?:I?Q\d(?:_(?:K|\d|XXS|XS|NL|S|M|L|XL))*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|F(?:P)?16|F(?:P)?32))(?=$|[-_.])/gi;
+  /(?:^|[-_.])((?:UD-)?(?:I?Q\d(?:_(?:K|\d|XXS|XS|NL|S|M|L|XL))*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|F(?:P)?16|F(?:P)?32))(?=$|[-_.])/gi;
 /** Projectors of vision models. They lie beside the model that they belong to. */
 const PROJECTOR = /(^|[-_.])mmproj([-_.]|$)/i;
 /** Statistics of a quantization, or a model that was quantized with them. */

@@ -17,6 +17,8 @@ import { findArchitecture, readGgufSpec } from './spec';
 import { nativeTensorType, SUPPORTED_TENSOR_TYPES } from './tensor-types';
 import { readEosTokenIds } from './tokens';
 
+/** The tensor type whose factor lies apart. */
+const NVFP4 = 'NVFP4';
 /** Arrays that only the tokenizer needs, and that are large. */
 const TOKENIZER_ARRAYS = new Set(['merges', 'scores', 'precompiled_charsmap'].map((name) => `tokenizer.ggml.${name}`));
 
@@ -108,6 +110,8 @@ function makeCheckpoint(
     if (ofLayer !== undefined) return ofLayer;
     const name = ggufName(tensor, numLayers);
     unused.delete(name);
+    if (stored.get(name)?.dtype === NVFP4)
+      for (const kind of ['scale', 'input_scale']) unused.delete(siblingName(name, kind));
     return resolveTensor(tensor, name, { paths, tensors: stored });
   });
   refuseUnused(unused, architecture);
@@ -175,7 +179,26 @@ function resolveTensor(
     shape,
     ...storedOrder(required),
     ...negated,
+    ...(dtype === 'nvfp4' ? readScaleFactor(required, siblingName(ggufName, 'scale'), { paths, tensors }) : {}),
   };
+}
+
+function siblingName(name: string, kind: string): string {
+  return name.replace(/\.weight$/, `.${kind}`);
+}
+
+/** The converter stores the factor of a tensor, or of each expert, apart. Without it, it is 1. */
+function readScaleFactor(
+  { stacked }: RequiredTensor,
+  name: string,
+  { paths, tensors }: Pick<GgufFiles, 'paths' | 'tensors'>,
+): Pick<NativeTensor, 'scaleFactor'> {
+  const factors = tensors.get(name);
+  if (factors === undefined) return {};
+  const expected = `F32 [${stacked?.count ?? 1}]`;
+  const received = `${factors.dtype} ${showShape(factors.shape)}`;
+  if (received !== expected) throw invalidFile(`${basename(paths[factors.file])}: ${name}`, expected, received);
+  return { scaleFactor: { file: factors.file, offset: factors.offset + 4 * (stacked?.index ?? 0), dtype: 'f32' } };
 }
 
 /** Converters drop and add sizes of 1. */

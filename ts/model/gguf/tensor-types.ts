@@ -44,7 +44,7 @@ const TENSOR_TYPES: readonly TensorType[] = [
   { id: 34, name: 'TQ1_0', size: 256, bytes: 54 },
   { id: 35, name: 'TQ2_0', size: 256, bytes: 66 },
   { id: 39, name: 'MXFP4', size: 32, bytes: 17, native: 'mxfp4' },
-  { id: 40, name: 'NVFP4', size: 64, bytes: 36 },
+  { id: 40, name: 'NVFP4', size: 64, bytes: 36, native: 'nvfp4' },
   { id: 41, name: 'Q1_0', size: 128, bytes: 18 },
   { id: 42, name: 'Q2_0', size: 64, bytes: 18 },
 ];

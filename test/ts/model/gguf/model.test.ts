@@ -356,6 +356,55 @@ test('accepts equal values for all layers, and quantized tensors', async () => {
   expect(checkpoint.tensors.find(({ name }) => name === 'layers.0.down_proj.weight')).toMatchObject({ dtype: 'q8_0' });
 });
 
+describe('the factor of NVFP4 weights', () => {
+  const changes: MetadataChanges = { 'qwen2.feed_forward_length': { uint32: 64 } };
+  const down: GgufTensor = { sizes: [64, 8], type: 40, bytes: new Uint8Array(8 * 36) };
+  const withDown = (change: Record<string, GgufTensor> = {}) =>
+    tinyGguf(changes, (tensors) => {
+      for (const name of ['gate', 'up']) tensors.set(`blk.0.ffn_${name}.weight`, { sizes: [8, 64] });
+      tensors.set('blk.0.ffn_down.weight', down);
+      for (const [name, tensor] of Object.entries(change)) tensors.set(`blk.0.${name}`, tensor);
+    });
+  const downOf = async (path: string) =>
+    (await load(path)).checkpoint.tensors.find(({ name }) => name === 'layers.0.down_proj.weight');
+
+  test('lies in a tensor, and is 1 without it', async () => {
+    const one = { sizes: [1] };
+    const found = await downOf(withDown({ 'ffn_down.scale': one, 'ffn_down.input_scale': one }));
+    expect(found).toMatchObject({ dtype: 'nvfp4', scaleFactor: { file: 0, dtype: 'f32' } });
+    expect(found!.scaleFactor!.offset).toBeGreaterThan(found!.offset);
+    expect(await downOf(withDown())).not.toHaveProperty('scaleFactor');
+  });
+
+  test('lies in a tensor of all experts', async () => {
+    const experts = asArchitecture('qwen3moe', {
+      'qwen3moe.expert_count': { uint32: 2 },
+      'qwen3moe.expert_used_count': { uint32: 2 },
+    });
+    const path = tinyGguf(experts, (tensors) => {
+      for (const name of ['q', 'k', 'v']) tensors.delete(`blk.0.attn_${name}.bias`);
+      for (const name of ['gate', 'up', 'down']) tensors.delete(`blk.0.ffn_${name}.weight`);
+      for (const name of ['q', 'k']) tensors.set(`blk.0.attn_${name}_norm.weight`, { sizes: [4] });
+      tensors.set('blk.0.ffn_gate_inp.weight', { sizes: [8, 2] });
+      for (const name of ['gate', 'up']) tensors.set(`blk.0.ffn_${name}_exps.weight`, { sizes: [8, 64, 2] });
+      tensors.set('blk.0.ffn_down_exps.weight', { sizes: [64, 8, 2], type: 40, bytes: new Uint8Array(2 * 8 * 36) });
+      tensors.set('blk.0.ffn_down_exps.scale', { sizes: [2] });
+    });
+    const { tensors } = (await load(path)).checkpoint;
+    const [first, second] = tensors.filter(({ name }) => name.endsWith('.down_proj.weight'));
+    expect(second.offset - first.offset).toBe(8 * 36);
+    expect(second.scaleFactor!.offset - first.scaleFactor!.offset).toBe(4);
+  });
+
+  test.each<[string, Record<string, GgufTensor>, string]>([
+    ['two factors', { 'ffn_down.scale': { sizes: [2] } }, 'blk.0.ffn_down.scale: expected F32 [1], got F32 [2]'],
+    ['a factor in F16', { 'ffn_down.scale': { sizes: [1], type: 1 } }, 'expected F32 [1], got F16 [1]'],
+    ['a factor of other weights', { 'ffn_up.scale': { sizes: [1] } }, 'a tensor that Capstan does not know'],
+  ])('%s: refused', async (_what, change, message) => {
+    await expect(load(withDown(change))).rejects.toThrow(message);
+  });
+});
+
 describe('a folder', () => {
   const folder = (...names: string[]): string => {
     const dir = mkdtempSync(join(tmpdir(), 'capstan-gguf-'));
