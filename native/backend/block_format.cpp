@@ -1,5 +1,6 @@
 #include "native/backend/block_format.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -31,7 +32,7 @@ uint16_t int8_bits(int value) {
 }
 
 // The low nibbles of `count` bytes, then their high nibbles.
-void split_nibbles(const uint8_t* bytes, int count, uint8_t* codes) {
+void split_nibbles(const uint8_t* __restrict bytes, int count, uint8_t* __restrict codes) {
   for (int i = 0; i < count; ++i) {
     codes[i] = bytes[i] & 15;
     codes[i + count] = bytes[i] >> 4;
@@ -74,9 +75,17 @@ void unpack_q8_0(const uint8_t* bytes, QuantBlock& block) {
 }
 
 // Codes in 2 bits: each 32 bytes hold four runs of 32 codes.
-void split_pairs_of_bits(const uint8_t* bytes, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i)
-    codes[i] = bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+void split_pairs_of_bits(const uint8_t* __restrict bytes, uint8_t* __restrict codes) {
+  for (int run = 0; run < 8; ++run)
+    for (int i = 0; i < 32; ++i)
+      codes[run * 32 + i] = bytes[run / 4 * 32 + i] >> (run % 4 * 2) & 3;
+}
+
+// Adds bit `place` of 256 codes: bit r of 32 bytes is that of run r of 32 codes.
+void add_bits(const uint8_t* __restrict bytes, int place, uint8_t* __restrict codes) {
+  for (int run = 0; run < 8; ++run)
+    for (int i = 0; i < 32; ++i)
+      codes[run * 32 + i] = static_cast<uint8_t>(codes[run * 32 + i] | (bytes[i] >> run & 1) << place);
 }
 
 void unpack_q2_k(const uint8_t* bytes, QuantBlock& block) {
@@ -91,8 +100,7 @@ void unpack_q2_k(const uint8_t* bytes, QuantBlock& block) {
 
 void unpack_q3_k(const uint8_t* bytes, QuantBlock& block) {
   split_pairs_of_bits(bytes + 32, block.codes);
-  for (int i = 0; i < 256; ++i)
-    block.codes[i] = static_cast<uint8_t>(block.codes[i] | (bytes[i % 32] >> (i / 32) & 1) << 2);
+  add_bits(bytes, 2, block.codes);
   const uint8_t* scales = bytes + 96;
   for (int group = 0; group < 16; ++group) {
     const int low = scales[group % 8] >> (group / 8 * 4) & 15, high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
@@ -124,18 +132,23 @@ void unpack_q5_k(const uint8_t* bytes, QuantBlock& block) {
   unpack_k_scales(bytes, block);
   for (int i = 0; i < 4; ++i)
     split_nibbles(bytes + 48 + i * 32, 32, block.codes + i * 64);
-  for (int i = 0; i < 256; ++i)
-    block.codes[i] = static_cast<uint8_t>(block.codes[i] | (bytes[16 + i % 32] >> (i / 32) & 1) << 4);
+  add_bits(bytes + 16, 4, block.codes);
+}
+
+// Codes in 6 bits: 64 bytes hold the low four bits of 128 codes, and 32 bytes the others.
+void join_six_bits(const uint8_t* __restrict low, const uint8_t* __restrict high, uint8_t* __restrict codes) {
+  for (int i = 0; i < 32; ++i) {
+    const int a = low[i], b = low[32 + i], bits = high[i];
+    codes[i] = static_cast<uint8_t>((a & 15) | (bits & 3) << 4);
+    codes[32 + i] = static_cast<uint8_t>((b & 15) | (bits >> 2 & 3) << 4);
+    codes[64 + i] = static_cast<uint8_t>(a >> 4 | (bits >> 4 & 3) << 4);
+    codes[96 + i] = static_cast<uint8_t>(b >> 4 | bits >> 6 << 4);
+  }
 }
 
 void unpack_q6_k(const uint8_t* bytes, QuantBlock& block) {
-  for (int half = 0; half < 2; ++half) {
-    const uint8_t *low = bytes + half * 64, *high = bytes + 128 + half * 32;
-    for (int i = 0; i < 128; ++i) {
-      const int nibble = low[i % 64] >> (i / 64 * 4) & 15, bits = high[i % 32] >> (i / 32 * 2) & 3;
-      block.codes[half * 128 + i] = static_cast<uint8_t>(nibble | bits << 4);
-    }
-  }
+  for (int half = 0; half < 2; ++half)
+    join_six_bits(bytes + half * 64, bytes + 128 + half * 32, block.codes + half * 128);
   for (int group = 0; group < 16; ++group)
     block.scales[group] = bytes[192 + group];
   block.block_scale = read_u16(bytes + 208);
@@ -243,24 +256,27 @@ bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_
   const QuantType& type = format.type;
   const int num_groups = format.block_size / format.group_size;
   row.group_size = format.group_size;
+  const auto num_row_groups = static_cast<size_t>(num_blocks * num_groups),
+             num_row_blocks = static_cast<size_t>(num_blocks);
   row.codes.resize(static_cast<size_t>(num_blocks * format.block_size));
-  row.scales.clear();
-  row.offsets.clear();
-  row.block_scales.clear();
-  row.block_offsets.clear();
+  row.scales.resize(num_row_groups);
+  row.offsets.resize(type.offset != OffsetKind::kNone ? num_row_groups : 0);
+  row.block_scales.resize(type.scale == ScaleKind::kTimesF16 ? num_row_blocks : 0);
+  row.block_offsets.resize(type.offset == OffsetKind::kTimesF16 ? num_row_blocks : 0);
   row.factor.reset();
   if (type.scale == ScaleKind::kE4m3) row.factor = factor;
+  // Where the f16 of the block is finite, so are its products with small integers.
+  const int num_checked = type.scale == ScaleKind::kTimesF16 ? 1 : num_groups;
   QuantBlock block;
   bool is_finite = true;
   for (int64_t i = 0; i < num_blocks; ++i) {
     format.unpack(bytes + i * format.block_bytes, block);
     std::memcpy(row.codes.data() + i * format.block_size, block.codes, static_cast<size_t>(format.block_size));
-    row.scales.insert(row.scales.end(), block.scales, block.scales + num_groups);
-    if (type.offset != OffsetKind::kNone)
-      row.offsets.insert(row.offsets.end(), block.offsets, block.offsets + num_groups);
-    if (type.scale == ScaleKind::kTimesF16) row.block_scales.push_back(block.block_scale);
-    if (type.offset == OffsetKind::kTimesF16) row.block_offsets.push_back(block.block_offset);
-    for (int group = 0; group < num_groups; ++group) {
+    std::copy(block.scales, block.scales + num_groups, row.scales.data() + i * num_groups);
+    if (!row.offsets.empty()) std::copy(block.offsets, block.offsets + num_groups, row.offsets.data() + i * num_groups);
+    if (!row.block_scales.empty()) row.block_scales[static_cast<size_t>(i)] = block.block_scale;
+    if (!row.block_offsets.empty()) row.block_offsets[static_cast<size_t>(i)] = block.block_offset;
+    for (int group = 0; group < num_checked; ++group) {
       const float scale = block_scale(type, block.scales[group], block.block_scale, factor);
       const float offset = block_offset(type, block.offsets[group], block.block_offset);
       is_finite = is_finite && std::isfinite(scale) && std::abs(scale) <= kMaxScale && std::isfinite(offset);

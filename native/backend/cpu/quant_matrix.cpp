@@ -19,7 +19,13 @@ bool has_blocks(const QuantType& type) {
 
 // Element i of an array of numbers of 1, 2 or 4 bytes.
 void write_bits(char* to, int64_t i, int bytes, uint32_t value) {
-  std::memcpy(to + i * bytes, &value, static_cast<size_t>(bytes));
+  if (bytes == 1) {
+    to[i] = static_cast<char>(value);
+  } else if (bytes == 2) {
+    std::memcpy(to + i * 2, &value, 2);
+  } else {
+    std::memcpy(to + i * 4, &value, 4);
+  }
 }
 
 uint32_t read_bits(const char* from, int64_t i, int bytes) {
@@ -39,20 +45,28 @@ HighBits high_bits(int bits, int word, int byte) {
   return {64 + byte % num_bytes, (word * (64 / num_bytes) + byte / num_bytes) * count};
 }
 
-// Stores the codes of one lane of a pair of words; `pair` is its first byte.
-void store_pair(const uint8_t* codes, int bits, int lane, char* pair) {
+// Stores the codes of one lane of a pair of words. `pair` is its first byte; the lane's bits are 0.
+template <int kBits>
+void store_pair(const uint8_t* codes, int lane, char* pair) {
   uint32_t words[2];
   std::memcpy(words, codes, sizeof words);
-  if (bits == 8) {
+  if constexpr (kBits == 8) {
     std::memcpy(pair + lane * 4, &words[0], 4);
     std::memcpy(pair + 64 + lane * 4, &words[1], 4);
     return;
   }
   const uint32_t nibbles = (words[0] & 0x0f0f0f0fu) | (words[1] & 0x0f0f0f0fu) << 4;
   std::memcpy(pair + lane * 4, &nibbles, 4);
-  for (int i = 0; bits > 4 && i < 8; ++i) {
-    const HighBits at = high_bits(bits, i / 4, lane * 4 + i % 4);
-    pair[at.byte] = static_cast<char>(pair[at.byte] | codes[i] >> 4 << at.shift);
+  if constexpr (kBits == 5 || kBits == 6) {
+    // As in high_bits, for four codes at a time.
+    constexpr int kCount = kBits - 4, kFieldLanes = 4 * kCount;
+    constexpr uint32_t kMask = kCount == 2 ? 0x03030303u : 0x01010101u;
+    char* high = pair + 64 + lane % kFieldLanes * 4;
+    const int shift = lane / kFieldLanes * kCount;
+    uint32_t bits;
+    std::memcpy(&bits, high, sizeof bits);
+    bits |= (words[0] >> 4 & kMask) << shift | (words[1] >> 4 & kMask) << (shift + 16 / kFieldLanes * kCount);
+    std::memcpy(high, &bits, sizeof bits);
   }
 }
 
@@ -68,19 +82,23 @@ int load_code(const char* pair, int bits, int lane, int i) {
 }
 
 // Stores the codes of a run, padded to whole pairs. Returns the byte after them.
-char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, char* pair) {
+template <int kBits>
+char* store_run(const uint8_t* codes, const QuantRun& run, int lane, char* pair) {
+  const int num_whole = run.count / 8;
+  for (int i = 0; i < num_whole; ++i, codes += 8, pair += quant_pair_bytes(kBits))
+    store_pair<kBits>(codes, lane, pair);
+  if (run.num_words == num_whole * 2) return pair;
   uint8_t padded[8] = {};
-  for (int begin = 0; begin < run.num_words * 4; begin += 8) {
-    const int count = std::min(8, run.count - begin);
-    if (count == 8) {
-      store_pair(codes + begin, bits, lane, pair);
-    } else {
-      std::memcpy(padded, codes + begin, static_cast<size_t>(count));
-      store_pair(padded, bits, lane, pair);
-    }
-    pair += quant_pair_bytes(bits);
-  }
-  return pair;
+  std::memcpy(padded, codes, static_cast<size_t>(run.count % 8));
+  store_pair<kBits>(padded, lane, pair);
+  return pair + quant_pair_bytes(kBits);
+}
+
+template <int kBits>
+void store_codes(const QuantRow& row, const QuantWeights& quant, int lane, char* panel) {
+  char* pair = panel + quant.codes_at;
+  for (int r = 0; r < quant.num_runs; ++r)
+    pair = store_run<kBits>(row.codes.data() + row.first_col + quant.runs[r].begin, quant.runs[r], lane, pair);
 }
 
 }  // namespace
@@ -138,15 +156,22 @@ void quantize_values(const float* values, int64_t cols, int bits, int group_size
 
 void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel) {
   const QuantType& type = quant.type;
-  char* pair = panel + quant.codes_at;
+  if (type.bits == 4)
+    store_codes<4>(row, quant, lane, panel);
+  else if (type.bits == 5)
+    store_codes<5>(row, quant, lane, panel);
+  else if (type.bits == 6)
+    store_codes<6>(row, quant, lane, panel);
+  else
+    store_codes<8>(row, quant, lane, panel);
+  const int scale_size = scale_bytes(type), offset_size = offset_bytes(type);
+  size_t group = 0;
   for (int r = 0; r < quant.num_runs; ++r) {
-    const QuantRun& run = quant.runs[r];
-    const int64_t first = row.first_col + run.begin, at = int64_t{r} * kLanes + lane;
-    const auto group = static_cast<size_t>(first / row.group_size);
-    write_bits(panel, at, scale_bytes(type), row.scales[group]);
-    if (type.offset != OffsetKind::kNone)
-      write_bits(panel + quant.offsets_at, at, offset_bytes(type), row.offsets[group]);
-    pair = store_run(row.codes.data() + first, run, type.bits, lane, pair);
+    const int64_t first = row.first_col + quant.runs[r].begin, at = int64_t{r} * kLanes + lane;
+    while (static_cast<int64_t>(group + 1) * row.group_size <= first)
+      ++group;
+    write_bits(panel, at, scale_size, row.scales[group]);
+    if (offset_size > 0) write_bits(panel + quant.offsets_at, at, offset_size, row.offsets[group]);
   }
   if (row.factor) {
     write_bits(panel + quant.block_scales_at, lane, 4, float_bits(row.factor->high));
