@@ -184,6 +184,13 @@ LaneSource lane_source(const MatrixSource& source, int64_t panel, int lane) {
   return {};
 }
 
+// Whether every lane of a panel has a row.
+bool is_full_panel(const MatrixSource& source, int64_t panel) {
+  for (int lane = 0; lane < kPanelFeatures; ++lane)
+    if (lane_source(source, panel, lane).slice < 0) return false;
+  return true;
+}
+
 // Calls read(slice, row, lane, count) for the lanes of a panel that hold adjacent rows of one slice.
 template <class Read>
 void for_each_run(const MatrixSource& source, int64_t panel, const Read& read) {
@@ -264,13 +271,15 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
                               int64_t& bytes) {
   const int64_t item = static_cast<int64_t>(dtype_size(dtype)), cols = source.slices[0].num_cols;
   const int64_t row_bytes = row_elements * item;
-  read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
-  rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
+  const bool is_padded = row_elements != cols;
+  rows_.resize(static_cast<size_t>(kPanelFeatures * row_bytes));
+  if (is_padded) read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
+  if (is_padded || !is_full_panel(source, panel)) std::fill(rows_.begin(), rows_.end(), 0);
   for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
-    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, read_.data());
-    for (int i = 0; i < count; ++i)
-      std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
-                  static_cast<size_t>(cols * item));
+    char* to = rows_.data() + lane * row_bytes;
+    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, is_padded ? read_.data() : to);
+    for (int i = 0; is_padded && i < count; ++i)
+      std::memcpy(to + i * row_bytes, read_.data() + i * cols * item, static_cast<size_t>(cols * item));
     bytes += count * file_bytes(*slice.tensor, cols);
   });
   return rows_.data();

@@ -27,7 +27,7 @@ class PanelReader {
   std::vector<char> raw_;       // rows in the file's type
   std::vector<float> decoded_;  // a row of a quantized tensor, with all columns or those of whole blocks
   QuantRow row_;
-  std::vector<char> read_;  // the same rows, converted
+  std::vector<char> read_;  // the rows of a slice, for panels with padding
   std::vector<char> rows_;  // the panel
 };
 
