@@ -25,7 +25,7 @@ CASES = [
     # Models that pool, and models with an MTP head.
     *(f"embeddings/{name}" for name in (
         "bert-mean-bf16", "bert-mean-f32", "gemma3-f32", "modernbert-bias-f32", "modernbert-f32", "modernbert-rerank-f32",
-        "qwen3-last-f32", "qwen3-rerank-f32", "qwen3-rerank-untied-f32", "roberta-rerank-f32", "xlmr-cls-f32", "xlmr-rerank-f32")),
+        "nomic-f32", "qwen3-last-f32", "qwen3-rerank-f32", "qwen3-rerank-untied-f32", "roberta-rerank-f32", "xlmr-cls-f32", "xlmr-rerank-f32")),
     "mtp/hybrid", "mtp/experts",
 ]
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "mxfp4": "MOSTLY_BF16"}
@@ -45,6 +45,16 @@ def add_extra_keys(writer, config):
     if kind == "dots1" and config.get("sliding_window"):  # nor for this one
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([layer >= config["max_window_layers"] for layer in range(config["num_hidden_layers"])])
+
+
+def published_nomic(config):
+    """The keys of published models, which the converter reads, and the settings that it demands."""
+    names = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers", "n_inner": "intermediate_size",
+             "layer_norm_epsilon": "layer_norm_eps"}
+    off = ["causal", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "prenorm", "rotary_emb_interleaved"]
+    return {**config, **{own: config[name] for own, name in names.items()}, **dict.fromkeys(off, False), "n_positions": 8192,
+            "max_trained_positions": 2048, "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+            "rotary_emb_scale_base": None}
 
 
 def fuse_attention(model):
@@ -81,7 +91,9 @@ def convert(case, source, out):
     model_class._is_qwen3_reranker = lambda self: "rerank" in case  # the converter looks for the published name
     model_class.no_mtp = "mtp.fc.weight" not in read_tensors(source)
     dtype = case.rsplit("-", 1)[-1]
-    model = model_class(source, getattr(gguf.LlamaFileType, TYPES.get(dtype, TYPES["f32"])), out, eager=True, sentence_transformers_dense_modules=True)
+    published = {"hparams": published_nomic(hparams)} if hparams["model_type"] == "nomic_bert" else {}
+    model = model_class(source, getattr(gguf.LlamaFileType, TYPES.get(dtype, TYPES["f32"])), out, eager=True, sentence_transformers_dense_modules=True,
+                        **published)
     inner = getattr(model, "impl", model)
 
     if hparams["model_type"] == "hunyuan_v1_dense":

@@ -139,6 +139,12 @@ const QWEN_HYBRID: Omit<GgufArchitecture, 'name' | 'modelType'> = {
 };
 
 const BERT_TOKENS = 'tokenizer.ggml.token_type_count';
+const BERT_NAMES = {
+  token_type_embeddings: 'token_types',
+  embed_norm: 'token_embd_norm',
+  attention_out_norm: 'attn_output_norm',
+  mlp_out_norm: 'layer_output_norm',
+};
 
 /** The converter adds the 1 to the weights of all norms, and Gemma's activation is not in the file. */
 const GEMMA_CHANGES = { normOffset: 0, hiddenAct: 'gelu_tanh' } as const;
@@ -368,13 +374,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
       ...['XLMRobertaModel', 'XLMRobertaForSequenceClassification'],
     ],
     keys: ['attention.causal'],
-    names: {
-      position_embeddings: 'position_embd',
-      token_type_embeddings: 'token_types',
-      embed_norm: 'token_embd_norm',
-      attention_out_norm: 'attn_output_norm',
-      mlp_out_norm: 'layer_output_norm',
-    },
+    names: { ...BERT_NAMES, position_embeddings: 'position_embd' },
     entries: { layer_norm_eps: LAYER_NORM_EPS, max_position_embeddings: 'context_length' },
     config: (_sizes, _layers, metadata) => ({
       model_type: 'bert',
@@ -382,6 +382,15 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     }),
     normEpsKey: LAYER_NORM_EPS,
     changes: { hiddenAct: 'gelu' },
+  },
+  {
+    name: 'nomic-bert',
+    modelType: 'nomic_bert',
+    keys: ['attention.causal'],
+    names: BERT_NAMES,
+    entries: { layer_norm_eps: LAYER_NORM_EPS },
+    config: (_sizes, _layers, metadata) => ({ type_vocab_size: metadata.positiveInt(BERT_TOKENS, 1) }),
+    normEpsKey: LAYER_NORM_EPS,
   },
   {
     name: 'modern-bert',
