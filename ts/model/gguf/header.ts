@@ -1,8 +1,8 @@
-import { showValue } from '../../errors';
-import { invalidFile, type StoredTensor, type WeightFile, withWeightFile } from '../weight-file';
+import { type CapstanError, showValue } from '../../errors';
+import { invalidFile, type StoredTensor, unsupportedFile, type WeightFile, withWeightFile } from '../weight-file';
 import { ByteReader } from './byte-reader';
 import { type Metadata, MetadataReader, type StoredValues } from './metadata';
-import { tensorType } from './tensor-types';
+import { REMOVED_TYPES, tensorType } from './tensor-types';
 
 /** What a GGUF file holds besides the bytes of its tensors. */
 export interface GgufHeader {
@@ -52,8 +52,11 @@ export async function readGgufHeader(
 async function checkMagic(reader: ByteReader, { name }: WeightFile): Promise<void> {
   await reader.need(8, 'header');
   const magic = reader.takeText(4);
-  if (magic !== MAGIC)
-    throw invalidFile(name, `a GGUF file, which starts with ${MAGIC}`, `a file that starts with ${showValue(magic)}`);
+  if (magic !== MAGIC) {
+    const hint = /\.gguf$/i.test(name) ? '' : '. Name the folder of a model directory, not a file in it';
+    const received = `a file that starts with ${showValue(magic)}${hint}`;
+    throw invalidFile(name, `a GGUF file, which starts with ${MAGIC}`, received);
+  }
   const version = reader.takeUint32();
   if (VERSIONS.includes(swapBytes(version)))
     throw invalidFile(name, 'a little-endian GGUF file', 'a big-endian one: download the little-endian file');
@@ -133,12 +136,19 @@ async function readShape(reader: ByteReader, where: string): Promise<number[]> {
 
 function readType(id: number, shape: readonly number[], where: string): { dtype: string; numBytes: number } {
   const type = tensorType(id);
-  if (type === undefined) throw invalidFile(where, 'a tensor type that is known', `type ${id}`);
+  if (type === undefined) throw unknownType(id, where);
   const row = shape[shape.length - 1];
   if (row % type.size !== 0)
     throw invalidFile(where, `rows of a multiple of ${type.size} elements for ${type.name}`, `rows of ${row}`);
   const numBlocks = shape.reduce((product, size) => product * size, 1) / type.size;
   return { dtype: type.name, numBytes: numBlocks * type.bytes };
+}
+
+function unknownType(id: number, where: string): CapstanError {
+  const expected = 'a tensor type that is known';
+  if (!Object.hasOwn(REMOVED_TYPES, id)) return invalidFile(where, expected, `type ${id}`);
+  const received = `${REMOVED_TYPES[id]}, which ggml has removed: choose another quantization of the model`;
+  return unsupportedFile(where, expected, `${received}, such as Q4_0`);
 }
 
 /** Makes the offsets count from the start of the file. Tensors must lie in the file and not overlap. */

@@ -10,7 +10,7 @@ interface TensorType {
   native?: NativeTensor['dtype'];
 }
 
-/** The types of `enum ggml_type` (ggml.h). Ids 4, 5, 31 to 33 and 36 to 38 belong to types that ggml has removed. */
+/** The types of `enum ggml_type` (ggml.h). */
 const TENSOR_TYPES: readonly TensorType[] = [
   { id: 0, name: 'F32', size: 1, bytes: 4, native: 'f32' },
   { id: 1, name: 'F16', size: 1, bytes: 2, native: 'f16' },
@@ -48,6 +48,18 @@ const TENSOR_TYPES: readonly TensorType[] = [
   { id: 41, name: 'Q1_0', size: 128, bytes: 18 },
   { id: 42, name: 'Q2_0', size: 64, bytes: 18 },
 ];
+
+/** Types that ggml has removed, by their number. */
+export const REMOVED_TYPES: Readonly<Record<number, string>> = {
+  4: 'Q4_2',
+  5: 'Q4_3',
+  31: 'Q4_0_4_4',
+  32: 'Q4_0_4_8',
+  33: 'Q4_0_8_8',
+  36: 'IQ4_NL_4_4',
+  37: 'IQ4_NL_4_8',
+  38: 'IQ4_NL_8_8',
+};
 
 const BY_ID = new Map(TENSOR_TYPES.map((type) => [type.id, type]));
 const BY_NAME = new Map(TENSOR_TYPES.map((type) => [type.name, type]));

@@ -196,6 +196,21 @@ describe('refuses a damaged or hostile file:', () => {
   });
 });
 
+test('a type that ggml has removed is refused by its name', async () => {
+  expect(await errorOf(ggufBytes({ tensors: [['a', { sizes: [32], type: 31 }]] }))).toEqual({
+    code: 'unsupported_model',
+    message: expect.stringContaining(
+      'model.gguf: a: expected a tensor type that is known, got Q4_0_4_4, which ggml has removed: choose another',
+    ) as string,
+  });
+});
+
+test('a file of a model directory is refused with a hint', async () => {
+  const path = writeGguf(Buffer.alloc(64, 'PK'), NAME);
+  await expect(readGgufHeader(path, 'model.safetensors')).rejects.toThrow(/Name the folder of a model directory/);
+  await expect(readGgufHeader(path, NAME)).rejects.not.toThrow(/Name the folder/);
+});
+
 test('names a file that is missing, and a folder', async () => {
   await expect(readGgufHeader('/no/such.gguf', 'such.gguf')).rejects.toMatchObject({ code: 'invalid_model' });
   await expect(readGgufHeader('/tmp', 'tmp')).rejects.toMatchObject({ message: expect.stringContaining('tmp: ') });
