@@ -43,7 +43,8 @@ export type NativeBlockFormat =
   | 'mxfp4'
   | 'nvfp4';
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
-export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4' | 'fp4_e4m3';
+export type NativeCodeLayout =
+  'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4' | 'fp4_e4m3' | 'table4' | 'int8_max';
 /**
  * Data types of the KV cache. 'int8' is codes with a scale per token and KV head. 'fp8' is e4m3 with a power-of-two
  * scale per token and head.
@@ -88,7 +89,7 @@ export interface NativeArray {
   file: number;
   /** Offset of the first byte from the start of the file. */
   offset: number;
-  dtype: NativeDType | 'e8m0' | 'e4m3' | 'i32' | 'i8';
+  dtype: NativeDType | 'e8m0' | 'e4m3' | 'i32' | 'i8' | 'u8';
 }
 
 /** What a tensor with a {@link NativeCodeLayout} has besides its codes. */
@@ -103,6 +104,10 @@ export interface NativeGroups {
   zeros?: NativeArray;
   /** The group of each column. Absent: in order. */
   groupIndex?: NativeArray;
+  /** Of the layout `table4`: the values of the 16 codes, in f32. */
+  table?: NativeArray;
+  /** Of scales in bytes: scale i = table[byte i] * factors[i / run] + offset. Table and factors are in f32. */
+  scaleCodes?: { table: NativeArray; factors: NativeArray; run: number; offset: number };
 }
 
 /** A tensor of the checkpoint as stored in the file: row-major, little endian. */

@@ -35,6 +35,7 @@ constexpr LayoutInfo kLayouts[] = {
     {"rows", false, false, 2, 8, 1, 1}, {"gptq", true, false, 2, 8, 1, 1},      {"gptq_v2", true, false, 2, 8, 1, 1},
     {"awq", true, false, 4, 4, 8, 1},   {"int8", false, true, 8, 8, 1, 1},      {"fp8", false, true, 8, 8, 1, 1},
     {"fp4", false, false, 4, 4, 1, 8},  {"fp4_e4m3", false, false, 4, 4, 1, 8},
+    {"table4", false, false, 4, 4, 1, 8}, {"int8_max", false, true, 8, 8, 1, 1},
 };
 
 const LayoutInfo& info_of(const GroupedTensor& groups) {
@@ -76,11 +77,14 @@ void check_groups(const FileTensor& tensor) {
     demand(scales == ArrayType::kE4m3, "scales in e4m3");
   else if (groups.layout == CodeLayout::kFp8)
     demand(is_float || scales == ArrayType::kE8m0, "scales in f32, f16, bf16 or e8m0");
+  else if (groups.scale_codes)
+    demand(groups.layout == CodeLayout::kTable4 && scales == ArrayType::kUint8, "scales in bytes");
   else
     demand(is_float, "scales in f32, f16 or bf16");
+  demand(groups.layout != CodeLayout::kTable4 || groups.table.size() == 16, "a table of 16 values");
   if (groups.zeros.fd < 0) return;
-  const bool is_float_code =
-      groups.layout == CodeLayout::kFp8 || groups.layout == CodeLayout::kFp4 || groups.layout == CodeLayout::kFp4E4m3;
+  const bool is_float_code = groups.layout == CodeLayout::kFp8 || groups.layout == CodeLayout::kFp4 ||
+                             groups.layout == CodeLayout::kFp4E4m3 || groups.layout == CodeLayout::kTable4;
   demand(!is_float_code, "no zero points");
   const bool has_words = zeros == ArrayType::kInt32 && !layout.has_bytes;
   const bool has_bytes = zeros == ArrayType::kInt8 && !layout.is_by_column;
@@ -121,6 +125,7 @@ int64_t array_type_size(ArrayType type) {
     case ArrayType::kE8m0:
     case ArrayType::kE4m3:
     case ArrayType::kInt8:
+    case ArrayType::kUint8:
       return 1;
   }
   return 0;
@@ -159,7 +164,8 @@ KeptGroups kept_groups(const FileTensor& tensor) {
   const int64_t size = groups.group_cols >= tensor.cols ? most
                        : groups.group_cols > most       ? std::gcd(groups.group_cols, most)
                                                         : groups.group_cols;
-  if (groups.layout == CodeLayout::kFp8 || !groups.group_index.empty() || size < kMinKeptGroup) return {};
+  const bool is_decoded = groups.layout == CodeLayout::kFp8 || groups.layout == CodeLayout::kTable4;
+  if (is_decoded || !groups.group_index.empty() || size < kMinKeptGroup) return {};
   return {type, static_cast<int>(size)};
 }
 

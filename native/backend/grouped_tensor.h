@@ -1,6 +1,6 @@
 #pragma once
 // Quantized tensors whose codes, scales and zero points are separate arrays of a file: AWQ, GPTQ, compressed-tensors,
-// FP8, MXFP4 and NVFP4. value = scale * (code - zero point), in f32. A group of rows and columns shares a scale and a
+// FP8, MXFP4, NVFP4 and bitsandbytes. value = scale * (code - zero point), in f32. A group of rows and columns shares a scale and a
 // zero point.
 #include <cstdint>
 #include <memory>
@@ -26,12 +26,14 @@ enum class CodeLayout : uint8_t {
   kFp8,      // (rows, cols) e4m3. Scales (R, C).
   kFp4,      // as kRows: codes of e2m1, scales of e8m0
   kFp4E4m3,  // the same with scales of e4m3, which the tensor's factor multiplies
+  kTable4,   // (rows, cols / 2) bytes, the first code in the high bits. A table in the file has the value of each code.
+  kInt8Max,  // as kInt8. A scale is the value of code 127.
 };
 
-// Returns nothing for an unknown name: rows, gptq, gptq_v2, awq, int8, fp8, fp4 or fp4_e4m3.
+// Returns nothing for an unknown name: rows, gptq, gptq_v2, awq, int8, fp8, fp4, fp4_e4m3, table4 or int8_max.
 std::optional<CodeLayout> find_code_layout(std::string_view name);
 
-enum class ArrayType : uint8_t { kF32, kF16, kBf16, kE8m0, kInt32, kInt8, kE4m3 };
+enum class ArrayType : uint8_t { kF32, kF16, kBf16, kE8m0, kInt32, kInt8, kE4m3, kUint8 };
 
 int64_t array_type_size(ArrayType type);
 
@@ -42,13 +44,23 @@ struct FileArray {
   ArrayType type = ArrayType::kF32;
 };
 
+// Scales in bytes, in runs of `run` of them: scale = table[byte] * (the factor of its run) + offset.
+struct ScaleCodes {
+  std::vector<float> table;  // (256)
+  FileArray factors;         // kF32
+  int64_t run = 1;
+  float offset = 0;
+};
+
 struct GroupedTensor {
   CodeLayout layout = CodeLayout::kRows;
   int bits = 4;                            // of a code in the file
   int64_t group_rows = 1, group_cols = 1;  // of a group; those at the end may be cut
-  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8; kE4m3 for kFp4E4m3
+  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8; kE4m3 for kFp4E4m3; kUint8 with scale_codes
   FileArray zeros;                         // kInt32 or kInt8
   std::vector<int32_t> group_index;        // (cols): the column group of each column; empty = in order
+  std::vector<float> table;                // (16), for kTable4
+  std::optional<ScaleCodes> scale_codes;   // for kTable4
 };
 
 // Throws kInvalidModel with the tensor's name when the layout cannot have these sizes or types.

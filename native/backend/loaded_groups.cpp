@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "native/base/error.h"
 #include "native/base/number.h"
@@ -91,7 +92,8 @@ uint32_t e8m0_as_f32(uint32_t byte) {
 
 LoadedGroups::LoadedGroups(const FileTensor& tensor)
     : tensor_(tensor), groups_(*tensor.groups), kept_(kept_groups(tensor)), type_(code_type(groups_)) {
-  for (int code = 0; code < 1 << groups_.bits; ++code)
+  numbers_ = groups_.table;
+  for (auto code = static_cast<int>(numbers_.size()); code < 1 << groups_.bits; ++code)
     numbers_.push_back(groups_.layout == CodeLayout::kFp8 ? e4m3_to_float(code) : code_value(type_, code, 1, 0));
   load_scales();
   load_zeros();
@@ -113,6 +115,12 @@ void LoadedGroups::load_scales() {
   read_fully(tensor_.name, groups_.scales.fd, groups_.scales.offset, bytes.data(), bytes.size());
   scales_.resize(static_cast<size_t>(rows * cols));
   scale_values_.resize(scales_.size());
+  std::vector<float> factors;  // of scales in bytes
+  if (groups_.scale_codes) {
+    factors.resize(static_cast<size_t>((rows * cols - 1) / groups_.scale_codes->run + 1));
+    const FileArray& array = groups_.scale_codes->factors;
+    read_fully(tensor_.name, array.fd, array.offset, factors.data(), factors.size() * sizeof(float));
+  }
   std::vector<float> e4m3_values;  // by byte
   for (uint32_t byte = 0; type_.scale == ScaleKind::kE4m3 && byte < 256; ++byte)
     e4m3_values.push_back(e4m3_scale(byte, tensor_.factor));
@@ -121,6 +129,11 @@ void LoadedGroups::load_scales() {
     std::memcpy(&bits, bytes.data() + i * size, static_cast<size_t>(size));
     if (groups_.scales.type == ArrayType::kBf16) bits <<= 16;
     if (groups_.scales.type == ArrayType::kE8m0 && type_.scale == ScaleKind::kF32) bits = e8m0_as_f32(bits);
+    if (groups_.scale_codes) {
+      const ScaleCodes& codes = *groups_.scale_codes;
+      bits = float_bits(codes.table[bits] * factors[static_cast<size_t>(i / codes.run)] + codes.offset);
+    }
+    if (groups_.layout == CodeLayout::kInt8Max) bits = float_bits(block_scale(type_, bits, 0) / 127);
     const float scale = e4m3_values.empty() ? block_scale(type_, bits, 0) : e4m3_values[bits];
     if (!(std::abs(scale) <= kMaxScale)) {
       const char* faults = type_.scale == ScaleKind::kE4m3 ? "negative, NaN or too large" : "NaN, Inf or too large";
@@ -185,7 +198,7 @@ void LoadedGroups::unpack_codes(int64_t row, QuantRow& out) const {
     unpack_bits(codes_.data() + row * words, groups_.bits, codes, cols);
   } else if (has_byte_codes(groups_)) {
     read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row * cols), codes, out.codes.size());
-    if (groups_.layout == CodeLayout::kInt8)
+    if (groups_.layout == CodeLayout::kInt8 || groups_.layout == CodeLayout::kInt8Max)
       for (int64_t col = 0; col < cols; ++col)
         codes[col] ^= 128;
   } else {
@@ -193,6 +206,8 @@ void LoadedGroups::unpack_codes(int64_t row, QuantRow& out) const {
     read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row * words * 4), out.words.data(),
                out.words.size() * 4);
     unpack_bits(out.words.data(), groups_.bits, codes, cols);
+    for (int64_t col = 0; groups_.layout == CodeLayout::kTable4 && col < cols; col += 2)
+      std::swap(codes[col], codes[col + 1]);
   }
 }
 

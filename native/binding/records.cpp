@@ -29,7 +29,8 @@ ArrayType to_array_type(const Napi::Object& object, const char* name) {
                             {"e8m0", ArrayType::kE8m0},
                             {"e4m3", ArrayType::kE4m3},
                             {"i32", ArrayType::kInt32},
-                            {"i8", ArrayType::kInt8}});
+                            {"i8", ArrayType::kInt8},
+                            {"u8", ArrayType::kUint8}});
 }
 
 ArrayEntry to_array(const Napi::Object& object) {
@@ -45,6 +46,12 @@ GroupsEntry to_groups(const Napi::Object& object, CodeLayout layout) {
   entry.scales = to_array(record(object, "scales"));
   if (!object.Get("zeros").IsUndefined()) entry.zeros = to_array(record(object, "zeros"));
   if (!object.Get("groupIndex").IsUndefined()) entry.group_index = to_array(record(object, "groupIndex"));
+  if (!object.Get("table").IsUndefined()) entry.table = to_array(record(object, "table"));
+  if (!object.Get("scaleCodes").IsUndefined()) {
+    const Napi::Object codes = record(object, "scaleCodes");
+    entry.scale_codes = {to_array(record(codes, "table")), to_array(record(codes, "factors")), integer(codes, "run"),
+                         static_cast<float>(number(codes, "offset"))};
+  }
   return entry;
 }
 

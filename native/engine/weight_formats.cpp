@@ -85,8 +85,8 @@ std::vector<std::string> decoding_notes(const TensorTable& tensors, const Backen
   if (!backend.has_quantized_weights) return {start + "decoded to " + dtype + " on " + backend.name};
   if (num_decoded == 0) return {};
   return {std::to_string(num_decoded) + " of " + std::to_string(num_quantized) + " quantized weights are decoded to " +
-          dtype + ", because they " + (backend.keeps_fp8_weights ? "" : "are in FP8, ") +
-          "have groups of fewer than 16 columns, or have g_idx in another order"};
+          dtype + ", because they are in " + (backend.keeps_fp8_weights ? "" : "FP8 or ") +
+          "4 bits of bitsandbytes, have groups of fewer than 16 columns, or have g_idx in another order"};
 }
 
 }  // namespace capstan

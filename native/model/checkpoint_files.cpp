@@ -94,6 +94,16 @@ ScaleFactor CheckpointFiles::read_factor(const TensorEntry& entry) const {
   return {high, static_cast<float>(factor - high)};
 }
 
+std::vector<float> CheckpointFiles::read_floats(const std::string& tensor, const ArrayEntry& entry,
+                                                size_t count) const {
+  std::vector<float> values(count);
+  check_size(tensor, entry, static_cast<int64_t>(count * sizeof(float)));
+  read_fully(tensor, file_at(tensor, entry.file_idx).fd, entry.offset, values.data(), count * sizeof(float));
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+    refuse_tensor(tensor, "a table in its file holds NaN or Inf");
+  return values;
+}
+
 void CheckpointFiles::add_groups(const GroupsEntry& entry, FileTensor& tensor) const {
   auto groups = std::make_shared<GroupedTensor>();
   groups->layout = entry.layout;
@@ -102,11 +112,21 @@ void CheckpointFiles::add_groups(const GroupsEntry& entry, FileTensor& tensor) c
   groups->group_cols = entry.group_cols;
   groups->scales = make_array(tensor.name, entry.scales);
   if (entry.zeros) groups->zeros = make_array(tensor.name, *entry.zeros);
+  if (entry.table) groups->table = read_floats(tensor.name, *entry.table, 16);
+  if (const auto& codes = entry.scale_codes) {
+    if (codes->run < 1) refuse_tensor(tensor.name, "expected runs of 1 or more scales");
+    groups->scale_codes = {read_floats(tensor.name, codes->table, 256), make_array(tensor.name, codes->factors),
+                           codes->run, codes->offset};
+  }
   tensor.groups = groups;
   check_groups(tensor);
   const GroupedBytes bytes = grouped_bytes(tensor);
   check_size(tensor.name, entry.scales, bytes.scales);
   if (entry.zeros) check_size(tensor.name, *entry.zeros, bytes.zeros);
+  if (entry.scale_codes) {
+    const int64_t num_scales = num_row_groups(tensor) * num_column_groups(tensor);
+    check_size(tensor.name, entry.scale_codes->factors, ((num_scales - 1) / entry.scale_codes->run + 1) * 4);
+  }
   if (entry.group_index) groups->group_index = read_group_index(*entry.group_index, tensor);
 }
 

@@ -17,6 +17,13 @@ struct ArrayEntry {
   ArrayType type = ArrayType::kF32;
 };
 
+// As ScaleCodes.
+struct ScaleCodesEntry {
+  ArrayEntry table, factors;
+  int64_t run = 1;
+  float offset = 0;
+};
+
 // The arrays of a tensor with groups (GroupedTensor), besides its codes.
 struct GroupsEntry {
   CodeLayout layout = CodeLayout::kRows;
@@ -25,6 +32,8 @@ struct GroupsEntry {
   ArrayEntry scales;
   std::optional<ArrayEntry> zeros;
   std::optional<ArrayEntry> group_index;
+  std::optional<ArrayEntry> table;  // f32
+  std::optional<ScaleCodesEntry> scale_codes;
 };
 
 // A tensor of the checkpoint: its canonical name and its place in a file.
@@ -71,6 +80,7 @@ class CheckpointFiles {
   void check_size(const std::string& tensor, const ArrayEntry& entry, int64_t bytes) const;
   void add_groups(const GroupsEntry& entry, FileTensor& tensor) const;
   ScaleFactor read_factor(const TensorEntry& entry) const;
+  std::vector<float> read_floats(const std::string& tensor, const ArrayEntry& entry, size_t count) const;
   std::vector<int32_t> read_group_index(const ArrayEntry& entry, const FileTensor& tensor) const;
 
   std::vector<File> files_;

@@ -102,7 +102,7 @@ export function tinyTensors(): Record<string, TinyTensor> {
   };
 }
 
-const DTYPE_BYTES: Record<string, number> = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I8: 1 };
+const DTYPE_BYTES: Record<string, number> = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I8: 1, U8: 1 };
 
 /** Returns the bytes of a safetensors file. `patchHeader` can make it invalid. */
 export function safetensors(

@@ -24,7 +24,9 @@ struct GroupValues {
   std::string name, layout;
   int bits = 0;
   int64_t rows = 0, cols = 0, group_rows = 0, group_cols = 0;
-  ArrayValues scales, zeros, index, factor, divisor;
+  ArrayValues scales, zeros, index, factor, divisor, table, scale_table, scale_factors;
+  int64_t run = 1;
+  float offset = 0;
   std::vector<uint8_t> codes;
   std::vector<float> values;  // (rows, cols)
 };
@@ -37,7 +39,7 @@ inline std::vector<uint8_t> bytes_of_hex(const std::string& hex) {
 }
 
 inline ArrayType array_type(const std::string& name) {
-  const char* const names[] = {"f32", "f16", "bf16", "e8m0", "i32", "i8", "e4m3"};
+  const char* const names[] = {"f32", "f16", "bf16", "e8m0", "i32", "i8", "e4m3", "u8"};
   for (size_t i = 0; i < std::size(names); ++i)
     if (name == names[i]) return static_cast<ArrayType>(i);
   throw std::runtime_error("no array type " + name);
@@ -60,6 +62,13 @@ inline std::vector<GroupValues> read_group_values() {
     next.codes = bytes_of_hex(codes);
     for (size_t i = 0; i < values.size(); i += 8)
       next.values.push_back(bits_float(static_cast<uint32_t>(std::stoul(values.substr(i, 8), nullptr, 16))));
+    for (ArrayValues* array : {&next.table, &next.scale_table, &next.scale_factors}) {
+      std::string hex;
+      words >> array->type >> hex;
+      array->bytes = bytes_of_hex(hex);
+    }
+    words >> next.run >> next.offset;
+    if (!next.scale_table.bytes.empty()) next.scales.type = "u8";
     all.push_back(next);
   }
   return all;
@@ -87,7 +96,12 @@ class GroupFile {
                        values.group_cols,
                        array(values.scales),
                        std::nullopt,
+                       std::nullopt,
+                       std::nullopt,
                        std::nullopt};
+    if (!values.table.bytes.empty()) groups.table = array(values.table);
+    if (!values.scale_table.bytes.empty())
+      groups.scale_codes = {array(values.scale_table), array(values.scale_factors), values.run, values.offset};
     if (!values.zeros.bytes.empty()) groups.zeros = array(values.zeros);
     if (!values.index.bytes.empty()) groups.group_index = array(values.index);
     if (!values.factor.bytes.empty()) entry.factor = array(values.factor);

@@ -31,7 +31,7 @@ void expect_same_bits(const std::vector<float>& got, const GroupValues& values, 
 
 TEST(groups_decode_to_the_bits_of_their_definition) {
   const std::vector<GroupValues> all = read_group_values();
-  EXPECT_EQ(all.size(), size_t{21});
+  EXPECT_EQ(all.size(), size_t{24});
   for (const GroupValues& values : all) {
     GroupFile file(values);
     file.open();
@@ -56,12 +56,12 @@ TEST(groups_are_packed_without_a_change_of_their_values) {
       for (int64_t row = 0; row < values.rows; ++row)
         gather_row(*matrix, row, got.data() + row * count);
       expect_same_bits(got, values, begin, count);
-      const bool is_decoded = values.layout == "fp8" || values.name == "gptq-4-act-order";
+      const bool is_decoded = values.layout == "fp8" || values.layout == "table4" || values.name == "gptq-4-act-order";
       EXPECT_EQ(matrix->quant.type.bits == 0, is_decoded);
       num_kept += is_decoded ? 0 : 1;
     }
   }
-  EXPECT_EQ(num_kept, 17 * 3);
+  EXPECT_EQ(num_kept, 18 * 3);
 }
 
 TEST(groups_of_heads_stored_as_pairs_are_read_in_order) {
@@ -207,6 +207,14 @@ TEST(groups_that_do_not_fit_their_file_are_refused) {
       {"nvfp4-factor", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kE8m0; }},
       {"nvfp4-factor", [](TensorEntry& entry) { entry.factor->offset = 1 << 20; }},
       {"nvfp4-factor", [](TensorEntry& entry) { entry.factor->file_idx = 1; }},
+      {"bitsandbytes-nf4", [](TensorEntry& entry) { entry.groups->table.reset(); }},
+      {"bitsandbytes-nf4", [](TensorEntry& entry) { entry.groups->table->offset = 1 << 20; }},
+      {"bitsandbytes-nf4", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kUint8; }},
+      {"bitsandbytes-fp4-double", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kF32; }},
+      {"bitsandbytes-fp4-double", [](TensorEntry& entry) { entry.groups->scale_codes->run = 0; }},
+      {"bitsandbytes-fp4-double", [](TensorEntry& entry) { entry.groups->scale_codes->factors.offset = 1 << 20; }},
+      {"bitsandbytes-fp4-double", [](TensorEntry& entry) { entry.groups->scale_codes->table.offset = 1 << 20; }},
+      {"bitsandbytes-int8", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kE8m0; }},
       {"nvfp4-divisor", [](TensorEntry& entry) { entry.groups->zeros = {0, 0, ArrayType::kInt8}; }},
   };
   for (const auto& [name, change] : changes)

@@ -4,19 +4,23 @@
 
 A line holds a name, the layout, bits, rows, columns, and rows and columns of a group; then the type and the bytes in hex
 of the scales, zero points, group index, and factor and divisor of the scales (`-` if there are none), the bytes of the
-codes, and the bits of the values as f32 in hex.
+codes, and the bits of the values as f32 in hex. Lines of bitsandbytes go on with the type and the bytes of the values of
+codes, and of the values and factors of scales in bytes, and end with the number of scales of a factor and the offset.
 """
+
+import json
 
 import numpy as np
 import torch
 
-from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
+from quantized_formats import awq, bitsandbytes4, bitsandbytes8, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
 
 ROWS, COLS = 16, 64
 TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.uint8: "e8m0", torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3", torch.int32: "i32", torch.int8: "i8"}
 PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "-", "-", "weight_global_scale")
 AUTO = ("qweight", "scales", "qzeros", "g_idx", "-", "-")
 BYTES = ("weight", "weight_scale", "weight_zero_point", "-", "weight_scale_2", "-")
+TABLE = ("weight", "weight.absmax", "-", "-", "-", "-")
 INVERSE = ("weight", "weight_scale_inv", "-", "-", "-", "-")
 
 weight = torch.randn(ROWS, COLS, generator=torch.Generator().manual_seed(3)) * 0.1
@@ -48,6 +52,9 @@ CASES = [
     ("fp8-channel", "fp8", 8, 1, COLS, BYTES, compressed(weight, "float-quantized", args(8, "channel", type="float"))),
     ("mxfp4", "fp4", 4, 1, 32, ("weight_blocks", "weight_scales", "-", "-", "-", "-"), mxfp4(weight)),
     ("nvfp4-factor", "fp4_e4m3", 4, 1, 16, BYTES, nvfp4(weight)),
+    ("bitsandbytes-nf4", "table4", 4, 1, 32, TABLE, bitsandbytes4(weight, double=False, block=32)),
+    ("bitsandbytes-fp4-double", "table4", 4, 1, 32, TABLE, bitsandbytes4(weight, "fp4", block=32)),
+    ("bitsandbytes-int8", "int8_max", 8, 1, COLS, ("weight", "SCB", "-", "-", "-", "-"), bitsandbytes8(weight)),
     ("nvfp4-divisor", "fp4_e4m3", 4, 1, 16, PACKED, compressed_nvfp4(weight)),
 ]
 
@@ -56,4 +63,8 @@ for name, layout, bits, group_rows, group_cols, names, (tensors, values) in CASE
     text = lambda tensor: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
     described = " ".join("- -" if array is None else f"{TYPES[array.dtype]} {text(array)}" for array in arrays)
     bits_of_values = (np.ascontiguousarray(values, np.float32) + np.float32(0)).view(np.uint32).astype(">u4").tobytes().hex()
-    print(name, layout, bits, ROWS, COLS, group_rows, group_cols, described, text(codes), bits_of_values)
+    tables = [tensors.get(f"weight.{part}") for part in ("quant_map", "nested_quant_map", "nested_absmax")] if layout == "table4" else []
+    described_tables = [f"f32 {text(array)}" if array is not None else "- -" for array in tables]
+    states = [json.loads(bytes(tensor.tolist())) for part, tensor in tensors.items() if "quant_state" in part]
+    nested = [f"{state.get('nested_blocksize', 1)} {state.get('nested_offset', 0)!r}" for state in states]
+    print(name, layout, bits, ROWS, COLS, group_rows, group_cols, described, text(codes), bits_of_values, *described_tables, *nested)

@@ -25,7 +25,7 @@ if ! "$python" -c "$check" 2>/dev/null; then
 fi
 
 more=$venv-more
-check='import compressed_tensors, sentence_transformers, sys; sys.exit(sentence_transformers.__version__ != "6.2.0")'
+check='import bitsandbytes, compressed_tensors, sentence_transformers, sys; sys.exit(sentence_transformers.__version__ != "6.2.0")'
 if ! "$more/bin/python" -c "$check" 2>/dev/null; then
   echo "making $more"
   python3 -m venv "$more"

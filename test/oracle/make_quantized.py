@@ -1,6 +1,6 @@
 """Writes tiny quantized checkpoints with golden.json, the results of transformers for their values in float32:
 
-    pip install compressed-tensors==0.20.0 && python test/oracle/make_quantized.py --out test/oracle/fixtures/quantized
+    pip install compressed-tensors==0.20.0 bitsandbytes==0.50.2 && python test/oracle/make_quantized.py --out test/oracle/fixtures/quantized
 
 The embedding and the head stay in 16 bits.
 """
@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from cases import row
 from golden import load_judge, make_golden, write_golden, write_model
-from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
+from quantized_formats import awq, bitsandbytes4, bitsandbytes8, compressed, compressed_nvfp4, fp8, gptq, mxfp4, nvfp4
 from rounding import float32_cost
 from small_tokenizer import tokenizer_json
 
@@ -41,6 +41,11 @@ MXFP4 = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, 
 NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "scale_dtype": "torch.float8_e4m3fn"}
 MODELOPT_LAYERS = {f"model.layers.0.{name}_proj": {"quant_algo": "FP8"} if "self_attn" in name else {"quant_algo": "W4A16_NVFP4", "group_size": 16}
                    for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down")}
+# As transformers writes them.
+BITS4 = {"quant_method": "bitsandbytes", "_load_in_4bit": True, "_load_in_8bit": False, "load_in_4bit": True, "load_in_8bit": False,
+         "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8", "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True,
+         "llm_int8_skip_modules": None, "llm_int8_threshold": 6.0}
+BITS8 = {**BITS4, "_load_in_4bit": False, "_load_in_8bit": True, "load_in_4bit": False, "load_in_8bit": True, "bnb_4bit_quant_type": "fp4"}
 ATTENTION, MLP = ["re:.*self_attn.*"], ["re:.*mlp.*"]
 
 
@@ -80,6 +85,10 @@ CASES = {
                        lambda name, weight: compressed(weight, "float-quantized", TENSOR_FP8), {}),
     "compressed-mxfp4": (compressed_config("mxfp4-pack-quantized", [(["Linear"], MXFP4)]),
                          lambda name, weight: compressed(weight, "mxfp4-pack-quantized", {**MXFP4, "scale_dtype": torch.uint8}), {}),
+    "bitsandbytes-nf4": (BITS4, lambda name, weight: bitsandbytes4(weight), {"inner": 320, "shards": 2}),
+    "bitsandbytes-fp4": ({**BITS4, "bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": False},
+                         lambda name, weight: bitsandbytes4(weight, "fp4", double=False), {"inner": 128, "tied": False, "dtype": "f16"}),
+    "bitsandbytes-int8": (BITS8, lambda name, weight: bitsandbytes8(weight), {"model_type": "qwen2"}),
     "compressed-nvfp4": (compressed_config("nvfp4-pack-quantized", [(["Linear"], NVFP4)]), lambda name, weight: compressed_nvfp4(weight), {}),
     "modelopt-mixed": ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": MODELOPT_LAYERS, "ignore": ["lm_head"]},
                        lambda name, weight: fp8(weight) if "self_attn" in name else nvfp4(weight), {"model_type": "qwen3", "head_dim": 16}),

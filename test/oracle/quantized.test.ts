@@ -11,6 +11,9 @@ test('the fixtures cover every method', () => {
   expect(cases.map(({ golden }) => golden.case)).toEqual([
     'awq',
     'awq-qwen3-moe',
+    'bitsandbytes-fp4',
+    'bitsandbytes-int8',
+    'bitsandbytes-nf4',
     'compressed-fp8',
     'compressed-int4',
     'compressed-int8',
@@ -66,6 +69,8 @@ test('the log says which weights are decoded, and that they are quantized again'
   };
   expect(await notesOf('awq')).not.toMatch(/quantized/);
   expect(await notesOf('gptq')).not.toMatch(/quantized/);
+  expect(await notesOf('bitsandbytes-int8')).not.toMatch(/quantized/);
+  expect(await notesOf('bitsandbytes-nf4')).toMatch(/7 of 7 quantized weights are decoded to bf16/);
   expect(await notesOf('gptq-act-order')).toMatch(/7 of 7 quantized weights are decoded to bf16/);
   expect(await notesOf('fp8-blocks', { dtype: 'f32' })).toMatch(/7 of 7 quantized weights are decoded to f32/);
   expect(await notesOf('awq', { quantization: 'int8' })).toMatch(/are quantized again to int8/);

@@ -181,5 +181,22 @@ def compressed(weight, format, args, scale_dtype=torch.bfloat16):
     return {name: tensor.contiguous() for name, tensor in stored.items()}, values
 
 
+def bitsandbytes4(weight, type="nf4", double=True, block=64):
+    """The tensors and the values of the package bitsandbytes."""
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    codes, state = quantize_4bit(weight.float().contiguous(), blocksize=block, compress_statistics=double, quant_type=type)
+    tensors = {"weight": codes, **{f"weight.{name}": tensor for name, tensor in state.as_dict(packed=True).items()}}
+    return tensors, dequantize_4bit(codes, state).numpy()
+
+
+def bitsandbytes8(weight):
+    from bitsandbytes.functional import int8_vectorwise_quant
+
+    codes, largest, _ = int8_vectorwise_quant(weight.half())
+    tensors = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+    return tensors, (codes.float() * (largest / 127)[:, None]).numpy()
+
+
 def as_torch(tensors):
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()}

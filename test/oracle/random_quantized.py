@@ -2,7 +2,7 @@
 
     python test/oracle/random_quantized.py --seed 7 --random 30 --out DIR [--families llama,qwen3_moe] [--methods awq,fp8]
 
-Needs compressed-tensors besides requirements.txt. `compare.ts` compares them.
+Needs compressed-tensors and bitsandbytes besides requirements.txt. `compare.ts` compares them.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 import random_cases
-from make_quantized import NVFP4, compressed_config, write_case
-from quantized_formats import awq, compressed, compressed_nvfp4, fp8, gptq, nvfp4
+from make_quantized import BITS4, BITS8, NVFP4, compressed_config, write_case
+from quantized_formats import awq, bitsandbytes4, bitsandbytes8, compressed, compressed_nvfp4, fp8, gptq, nvfp4
 from random_cases import FAMILIES, Draw, random_case
 
 # Most formats need such sizes. Layers of other sizes keep 16 bits.
@@ -141,8 +141,17 @@ def draw_modelopt(draw):
     return config, quantize
 
 
+def draw_bitsandbytes(draw):
+    kind, double = draw.pick("nf4", "nf4", "fp4", "int8"), draw.chance(0.6)
+    if kind == "int8":
+        return BITS8, lambda name, weight: bitsandbytes8(weight) if weight.dim() == 2 else None
+    config = {**BITS4, "bnb_4bit_quant_type": kind, "bnb_4bit_use_double_quant": double}
+    block = draw.pick(64, 64, 64, 32, 128)
+    return config, lambda name, weight: bitsandbytes4(weight, kind, double, block) if fits(weight, 1, block) else None
+
+
 METHODS = {"awq": draw_awq, "gptq": draw_gptq, "packed": draw_packed, "int8": draw_int8, "float": draw_float, "fp8": draw_fp8,
-           "nvfp4": draw_nvfp4, "modelopt": draw_modelopt}
+           "nvfp4": draw_nvfp4, "modelopt": draw_modelopt, "bitsandbytes": draw_bitsandbytes}
 
 
 def all_experts(config):

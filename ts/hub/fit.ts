@@ -157,7 +157,7 @@ function readShape(text: string, fileBytes: number, mtp: boolean): Shape | undef
 /** Returns the bytes in memory for each byte of a file. Codes of fewer than 4 bits take 4. */
 function memoryGrowth({ layout, bits, groupCols }: WeightScheme): number {
   if (layout === 'fp4' || layout === 'fp4_e4m3') return 1;
-  const scaleBits = layout === 'rows' || layout === 'int8' ? 32 : 16;
+  const scaleBits = layout === 'rows' || layout.startsWith('int8') ? 32 : 16;
   const inMemory = Math.max(bits, 4) + (scaleBits + 8) / Math.min(groupCols, MAX_GROUP);
   return inMemory / (bits + (16 + bits) / groupCols);
 }

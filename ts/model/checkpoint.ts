@@ -2,6 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
+import { readQuantStates } from './bitsandbytes';
 import { type RequiredTensor, storedOrder } from './tensors';
 import { readJsonFile } from './json-file';
 import { noMtpHead } from './mtp';
@@ -52,6 +53,8 @@ export async function readCheckpoint(
   quantization?: Quantization,
 ): Promise<Checkpoint> {
   if (quantization !== undefined) await addEmbeddings(modelDir, files, found);
+  if (quantization?.schemes.some(({ layout }) => layout === 'table4' || layout === 'int8_max'))
+    await addQuantStates(files, found);
   if (required.some(({ name }) => name === 'mtp.fc.weight') && !found.has('mtp.fc.weight'))
     throw noMtpHead('a checkpoint without the tensor mtp.fc.weight');
   const { checkpointName: embedding } = required.find(({ name }) => name === 'embed_tokens.weight')!;
@@ -95,6 +98,13 @@ async function addEmbeddings(modelDir: string, files: string[], found: Map<strin
   const path = join(modelDir, EMBEDDING_FILE);
   for (const [name, tensor] of await readSafetensorsHeader(path)) found.set(name, { ...tensor, file: files.length });
   files.push(path);
+}
+
+async function addQuantStates(files: readonly string[], found: Map<string, FoundTensor>): Promise<void> {
+  for (const [name, state] of await readQuantStates(files, found)) {
+    const weight = found.get(name);
+    if (weight !== undefined) found.set(name, { ...weight, state });
+  }
 }
 
 /** Returns the tensors in the files of the folders that `required` names, and appends these files to `files`. */

@@ -25,6 +25,10 @@ export interface TensorNames {
   /** What scales in e4m3 are multiplied by, or divided by. */
   factor?: string;
   divisor?: string;
+  /** The values of codes, and the values and the factors of scales in bytes. */
+  table?: string;
+  scaleTable?: string;
+  scaleFactors?: string;
   /** Tensors of layers that cannot be run. */
   refused?: readonly string[];
 }
@@ -70,6 +74,14 @@ const MODELOPT_NVFP4_NAMES: TensorNames = {
   factor: 'weight_scale_2',
   refused: ['pre_quant_scale', 'svdquant_lora_a'],
 };
+const TABLE_NAMES: TensorNames = {
+  codes: 'weight',
+  scales: ['weight.absmax'],
+  table: 'weight.quant_map',
+  scaleTable: 'weight.nested_quant_map',
+  scaleFactors: 'weight.nested_absmax',
+};
+const INT8_MAX_NAMES: TensorNames = { codes: 'weight', scales: ['SCB'] };
 const GPTQ_BITS = [2, 3, 4, 8];
 const MXFP4_GROUP = 32;
 const NVFP4_GROUP = 16;
@@ -107,6 +119,11 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
   },
   { name: 'modelopt_fp4', description: 'the same', read: (config) => readModelOpt(config, 'NVFP4') },
   { name: 'mxfp4', description: 'E2M1, with a scale for each 32 columns', read: readMxfp4 },
+  {
+    name: 'bitsandbytes',
+    description: '4 bits (nf4 and fp4, with and without double quantization), 8 bits',
+    read: readBitsAndBytes,
+  },
 ];
 
 /**
@@ -333,6 +350,27 @@ function readMxfp4(): Quantization {
   const names: TensorNames = { codes: 'weight_blocks', scales: ['weight_scales'] };
   const scheme: WeightScheme = { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names };
   return { title: 'MXFP4', schemes: [scheme], isDecoded: false };
+}
+
+function readBitsAndBytes(config: JsonReader): Quantization {
+  const has = (key: string): boolean => config.boolean(key, config.boolean(`_${key}`, false));
+  if (has('load_in_8bit')) {
+    const scheme: WeightScheme = {
+      layout: 'int8_max',
+      bits: 8,
+      groupRows: 1,
+      groupCols: Infinity,
+      names: INT8_MAX_NAMES,
+    };
+    return { title: 'bitsandbytes, 8 bits', schemes: [scheme], isDecoded: false };
+  }
+  if (!has('load_in_4bit')) throw config.mismatch('load_in_4bit', 'true, or load_in_8bit true', false);
+  const storage = config.string('bnb_4bit_quant_storage', 'uint8');
+  if (storage !== 'uint8') throw unsupported(config, 'bnb_4bit_quant_storage', 'uint8', storage);
+  const type = config.string('bnb_4bit_quant_type', 'fp4');
+  // The state of each weight says how many columns share a scale.
+  const scheme: WeightScheme = { layout: 'table4', bits: 4, groupRows: 1, groupCols: 64, names: TABLE_NAMES };
+  return { title: `bitsandbytes, ${type.toUpperCase()}`, schemes: [scheme], isDecoded: true };
 }
 
 function readBits(config: JsonReader, key: string, supported: readonly number[]): number {

@@ -1,13 +1,16 @@
 import { basename } from 'node:path';
-import type { NativeArray, NativeCodeLayout, NativeTensor } from '../addon-types';
+import type { NativeArray, NativeCodeLayout, NativeGroups, NativeTensor } from '../addon-types';
+import type { QuantState } from './bitsandbytes';
 import { CapstanError } from '../errors';
 import { type RequiredTensor, storedOrder } from './tensors';
 import type { WeightScheme } from './quantization';
-import { invalidFile, type StoredTensor } from './weight-file';
+import { invalidFile, type StoredTensor, unsupportedFile } from './weight-file';
 
 /** A tensor of a checkpoint, with the index of its file. */
 export interface FoundTensor extends StoredTensor {
   file: number;
+  /** Of a weight of bitsandbytes in 4 bits. */
+  state?: QuantState;
 }
 
 /** The data types of scales, zero points and group indices. */
@@ -33,6 +36,8 @@ const CODE_TYPES: Readonly<Record<NativeCodeLayout, string>> = {
   fp8: 'F8_E4M3',
   fp4: 'U8',
   fp4_e4m3: 'U8',
+  table4: 'U8',
+  int8_max: 'I8',
 };
 const WORD_BITS = 32;
 const EXPERT_WEIGHT = /^(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight$/;
@@ -84,6 +89,10 @@ function arraysOf({ layout, bits }: WeightScheme, rows: number, cols: number, R:
       };
     case 'fp4_e4m3':
       return { codes: codes(rows, cols / 2), scales: one(['F8_E4M3'], R, C), zeros: [] };
+    case 'table4':
+      return { codes: codes((rows * cols) / 2), scales: one(['F32', 'U8'], R * C), zeros: [] };
+    case 'int8_max':
+      return { codes: codes(rows, cols), scales: one(['F32'], R, C), zeros: [] };
     case 'int8':
     case 'fp8':
       return {
@@ -136,7 +145,8 @@ class SchemeReader {
     this.refuseTensors();
     const [rows, cols] = this.required.shape;
     const groupRows = Math.min(rows, this.scheme.groupRows);
-    const groupCols = Math.min(cols, this.scheme.groupCols);
+    const state = layout === 'table4' ? this.quantState() : undefined;
+    const groupCols = Math.min(cols, state?.blockSize ?? this.scheme.groupCols);
     const expected = arraysOf(this.scheme, rows, cols, Math.ceil(rows / groupRows), Math.ceil(cols / groupCols));
     const { file, offset } = this.demand([names.codes], expected.codes);
     const zeros =
@@ -156,6 +166,7 @@ class SchemeReader {
         scales: this.fusedScales(expected.scales) ?? this.array(names.scales, expected.scales),
         ...(zeros === undefined ? {} : { zeros: this.array([zeros], expected.zeros) }),
         ...(index === undefined ? {} : { groupIndex: this.array([index], [{ dtypes: ['I32'], shape: [cols] }]) }),
+        ...(state === undefined ? {} : this.tables(state, (rows * cols) / groupCols)),
       },
       ...(names.factor === undefined ? {} : { scaleFactor: this.array([names.factor], ONE_FLOAT) }),
       ...(names.divisor === undefined ? {} : { scaleDivisor: this.array([names.divisor], ONE_FLOAT) }),
@@ -175,7 +186,45 @@ class SchemeReader {
 
   private array(names: readonly string[], expected: Expected): NativeArray {
     const { file, offset, dtype } = this.demand(names, expected);
-    return { file, offset, dtype: ARRAY_TYPES[dtype] };
+    const isByte = dtype === 'U8' && this.scheme.layout === 'table4';
+    return { file, offset, dtype: isByte ? 'u8' : ARRAY_TYPES[dtype] };
+  }
+
+  /** Blocks of bitsandbytes go on in the next row. Here they must not. */
+  private quantState(): QuantState {
+    const { checkpointName: name, shape } = this.required;
+    const state = this.found.get(name)?.state;
+    if (state === undefined) throw invalidFile(name, `a tensor ${name}.quant_state.*`, 'none of that name');
+    if (!isSameShape(state.shape, shape))
+      throw invalidFile(
+        `${name}.quant_state`,
+        `shape [${shape.join(', ')}] as config.json says`,
+        show('', state.shape),
+      );
+    if (shape[1] % state.blockSize !== 0)
+      throw unsupportedFile(
+        name,
+        `a multiple of ${state.blockSize} columns`,
+        `${shape[1]}. Choose another quantization of the model`,
+      );
+    return state;
+  }
+
+  /** The values of codes and of scales in bytes. */
+  private tables({ nested }: QuantState, numScales: number): Pick<NativeGroups, 'table' | 'scaleCodes'> {
+    const { table, scaleTable, scaleFactors } = this.scheme.names;
+    const floats = (name: string | undefined, count: number): NativeArray =>
+      this.array([name!], [{ dtypes: ['F32'], shape: [count] }]);
+    if (nested === undefined) return { table: floats(table, 16) };
+    return {
+      table: floats(table, 16),
+      scaleCodes: {
+        table: floats(scaleTable, 256),
+        factors: floats(scaleFactors, Math.ceil(numScales / nested.blockSize)),
+        run: nested.blockSize,
+        offset: nested.offset,
+      },
+    };
   }
 
   /** When transformers quantizes experts itself, it stores their weights by expert, but their scales together. */

@@ -191,15 +191,19 @@ function createTokenizer(text: string, source: string): HfTokenizer {
   }
 }
 
+/** Files of tokenizers that transformers converts. */
+const OTHER_FILES = ['vocab.json', 'vocab.txt', 'sentencepiece.bpe.model', 'spiece.model'];
+
 function missingTokenizer(modelDir: string): CapstanError {
   const expected = `the file, ${SENTENCEPIECE_FILE} or ${TEKKEN_FILE}`;
-  const hasBpe = existsSync(join(modelDir, 'vocab.json'));
-  const received = hasBpe
-    ? 'only vocab.json (convert it with AutoTokenizer.from_pretrained(…).save_pretrained(…))'
-    : 'none';
+  const other = OTHER_FILES.find((name) => existsSync(join(modelDir, name)));
+  const received =
+    other === undefined
+      ? 'none'
+      : `only ${other} (convert it with AutoTokenizer.from_pretrained(…).save_pretrained(…))`;
   return new CapstanError(
     'invalid_model',
     `${TOKENIZER_FILE}: expected ${expected} in the model directory, got ${received}`,
-    { param: TOKENIZER_FILE, expected, received: hasBpe ? 'vocab.json' : 'none' },
+    { param: TOKENIZER_FILE, expected, received: other ?? 'none' },
   );
 }

@@ -37,6 +37,56 @@ test('a directory of a LoRA adapter is refused with the name of its base model',
   });
 });
 
+const UP = 'model.layers.0.mlp.up_proj.weight';
+const STATE = { quant_type: 'nf4', blocksize: 8, dtype: 'bfloat16', shape: [12, 8] };
+
+/** The tiny model with a weight of bitsandbytes in 4 bits, or in 8. */
+function withBitsAndBytes(state: unknown, weightFormat?: number): TinyFiles {
+  const inBytes = (bytes: Uint8Array): TinyTensor => ({ dtype: 'U8', shape: [bytes.length], bytes });
+  const in4Bits: Record<string, TinyTensor> = {
+    [UP]: inBytes(new Uint8Array(48)),
+    [`${UP}.absmax`]: { dtype: 'F32', shape: [12] },
+    [`${UP}.quant_map`]: { dtype: 'F32', shape: [16] },
+    [`${UP}.quant_state.bitsandbytes__nf4`]: inBytes(Buffer.from(JSON.stringify(state))),
+  };
+  const in8Bits: Record<string, TinyTensor> = {
+    [UP]: { dtype: 'I8', shape: [12, 8] },
+    [UP.replace('weight', 'SCB')]: { dtype: 'F32', shape: [12] },
+    [UP.replace('weight', 'weight_format')]: { dtype: 'U8', shape: [], bytes: Uint8Array.of(weightFormat ?? 0) },
+  };
+  const has8Bits = weightFormat !== undefined;
+  const quantization = { quant_method: 'bitsandbytes', load_in_8bit: has8Bits, load_in_4bit: !has8Bits };
+  return {
+    'config.json': { ...TINY_CONFIG, quantization_config: quantization },
+    'model.safetensors': safetensors({ ...tinyTensors(), ...(has8Bits ? in8Bits : in4Bits) }),
+  };
+}
+
+test('weights of bitsandbytes are stored as their state says', async () => {
+  const upProjection = async (changes: TinyFiles) =>
+    (await load(changes)).checkpoint.tensors.find(({ name }) => name === 'layers.0.up_proj.weight');
+  expect(await upProjection(withBitsAndBytes(STATE))).toMatchObject({ dtype: 'table4', groups: { groupCols: 8 } });
+  expect(await upProjection(withBitsAndBytes(STATE, 0))).toMatchObject({ dtype: 'int8_max', groups: { groupCols: 8 } });
+});
+
+test.each<[string, TinyFiles, RegExp]>([
+  ['no list', withBitsAndBytes([]), /up_proj\.weight\.quant_state\.bitsandbytes__nf4: expected a JSON object/],
+  [
+    'no block size',
+    withBitsAndBytes({ shape: [12, 8] }),
+    /quant_state\.bitsandbytes__nf4: blocksize: expected an integer/,
+  ],
+  ['no shape', withBitsAndBytes({ blocksize: 8 }), /quant_state\.bitsandbytes__nf4: shape: expected a list of sizes/],
+  [
+    'a text for the offset',
+    withBitsAndBytes({ ...STATE, nested_offset: '1' }),
+    /quant_state\.bitsandbytes__nf4: nested_offset: expected a number, got "1"/,
+  ],
+  ['columns of a GPU', withBitsAndBytes(STATE, 2), /up_proj\.weight_format: expected 0 \(row\), got 2 \(col_turing\)/],
+])('a weight of bitsandbytes with %s in its state is refused', async (_name, changes, message) => {
+  await expect(load(changes)).rejects.toThrow(message);
+});
+
 test('maps tensors to canonical names and offsets', async () => {
   const dir = tinyModel();
   const { checkpoint } = await readModel(dir);
@@ -161,6 +211,12 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     { 'tokenizer.json': null, 'vocab.json': {} },
     'invalid_model',
     /got only vocab\.json \(convert it with/,
+  ],
+  [
+    'a lone vocab.txt',
+    { 'tokenizer.json': null, 'vocab.txt': '[PAD]' },
+    'invalid_model',
+    /got only vocab\.txt \(convert it with/,
   ],
   [
     "a tokenizer.model that is not SentencePiece's",

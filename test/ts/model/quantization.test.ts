@@ -1,4 +1,5 @@
 import { JsonReader } from '../../../ts/model/json-file';
+import type { QuantState } from '../../../ts/model/bitsandbytes';
 import { QUANTIZATION_METHODS, readQuantization, type WeightScheme } from '../../../ts/model/quantization';
 import { type FoundTensor, resolveQuantized } from '../../../ts/model/quantized-tensor';
 
@@ -15,6 +16,7 @@ const compressed = (format: string, ...weights: Record<string, unknown>[]) => ({
 const INT8 = { num_bits: 8, type: 'int', strategy: 'channel' };
 const FP8 = { ...INT8, type: 'float' };
 const NVFP4 = { num_bits: 4, type: 'float', strategy: 'tensor_group', group_size: 16, symmetric: true };
+const BITS4 = { quant_method: 'bitsandbytes', load_in_4bit: true, bnb_4bit_quant_type: 'nf4' };
 
 test('a config without quantization_config is not quantized', () => {
   expect(readQuantization(new JsonReader({}, 'config.json'))).toBeUndefined();
@@ -232,13 +234,21 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
     false,
   ],
   ['mxfp4', { quant_method: 'mxfp4' }, 'MXFP4', [['fp4', 4, 1, 32]], false],
+  ['bitsandbytes in 4 bits', BITS4, 'bitsandbytes, NF4', [['table4', 4, 1, 64]], true],
+  [
+    'bitsandbytes in 8 bits',
+    { quant_method: 'bitsandbytes', load_in_8bit: true, llm_int8_threshold: 6 },
+    'bitsandbytes, 8 bits',
+    [['int8_max', 8, 1, Infinity]],
+    false,
+  ],
 ])('reads %s', (_name, config, title, shapes, isDecoded) => {
   const quantization = read(config);
   expect(quantization).toMatchObject({ title, isDecoded });
   expect(shapesOf(quantization?.schemes)).toEqual(shapes);
 });
 
-test.each(['bitsandbytes', 'hqq', 'aqlm', 'exl2'])(
+test.each(['hqq', 'aqlm', 'exl2', 'torchao', 'quanto'])(
   '%s is refused with the methods that work and what to do',
   (name) => {
     const methods = QUANTIZATION_METHODS.map((method) => method.name).join(', ');
@@ -315,6 +325,11 @@ test.each<[string, Record<string, unknown>, RegExp]>([
     compressed('float-quantized', { ...FP8, num_bits: 4 }),
     /num_bits: expected 8 for float-quantized, got 4/,
   ],
+  [
+    'bitsandbytes in another type of storage',
+    { ...BITS4, bnb_4bit_quant_storage: 'bfloat16' },
+    /bnb_4bit_quant_storage: expected uint8, got bfloat16/,
+  ],
   ['FP8 in e5m2', { quant_method: 'fp8', fmt: 'e5m2' }, /fmt: expected e4m3, got e5m2/],
 ])('%s is unsupported', (_name, config, message) => {
   expect(() => read(config)).toThrow(
@@ -330,6 +345,7 @@ test.each<[Record<string, unknown>, RegExp]>([
   [{ quant_method: 'fp8', weight_block_size: [0, 128] }, /weight_block_size: expected the rows and the columns/],
   [{ quant_method: 'compressed-tensors' }, /config_groups: expected at least one group/],
   [{ quant_method: 'compressed-tensors', config_groups: { W8A8: ['Linear'] } }, /W8A8: expected an object/],
+  [{ quant_method: 'bitsandbytes' }, /load_in_4bit: expected true, or load_in_8bit true, got false/],
   [{ quant_method: 7 }, /quant_method: expected a string/],
   [{ quant_method: 'modelopt', quant_algo: 'MIXED_PRECISION' }, /quantized_layers: expected at least one layer/],
   [
@@ -361,10 +377,14 @@ test.each(['none', false, null])('a config whose field `quantization` is %j is n
 const LAYER = 'model.layers.0.mlp.up_proj';
 
 /** Returns a layer of 48 rows and 160 columns as `resolveQuantized` finds it. */
-function resolve(config: Record<string, unknown>, tensors: Record<string, [dtype: string, ...shape: number[]]>) {
+function resolve(
+  config: Record<string, unknown>,
+  tensors: Record<string, [dtype: string, ...shape: number[]]>,
+  state?: QuantState,
+) {
   const found = new Map<string, FoundTensor>();
   for (const [i, [name, [dtype, ...shape]]] of Object.entries(tensors).entries())
-    found.set(`${LAYER}.${name}`, { dtype, shape, offset: 100 * (i + 1), numBytes: 1, file: i % 2 });
+    found.set(`${LAYER}.${name}`, { dtype, shape, offset: 100 * (i + 1), numBytes: 1, file: i % 2, state });
   const required = { name: 'layers.0.up_proj.weight', checkpointName: `${LAYER}.weight`, shape: [48, 160] };
   return resolveQuantized(required, read(config)!.schemes, found, ['/model/a.safetensors', '/model/b.safetensors']);
 }
@@ -445,6 +465,61 @@ test('FP8 scales of all experts in one tensor, as transformers writes them', () 
   expect(scalesOf(3, 'gate')?.scales.offset).toBe(1000 + 6 * 60);
   expect(scalesOf(3, 'down')?.scales.offset).toBe(2000 + 3 * 80);
   expect(() => scalesOf(4, 'down')).toThrow(/experts\.4\.down_proj\.weight_scale_inv: expected a tensor F32/);
+});
+
+const NF4_TENSORS: Parameters<typeof resolve>[1] = { weight: ['U8', 3840, 1], 'weight.quant_map': ['F32', 16] };
+const DOUBLE: Parameters<typeof resolve>[1] = {
+  ...NF4_TENSORS,
+  'weight.absmax': ['U8', 240],
+  'weight.nested_quant_map': ['F32', 256],
+  'weight.nested_absmax': ['F32', 1],
+};
+
+test('weights of bitsandbytes in 4 bits have a table, and a scale for each block of their state', () => {
+  const state = { blockSize: 32, shape: [48, 160] };
+  const plain = resolve(BITS4, { ...NF4_TENSORS, 'weight.absmax': ['F32', 240] }, state);
+  expect(plain).toMatchObject({ dtype: 'table4', offset: 100 });
+  expect(plain?.groups).toEqual({
+    bits: 4,
+    groupRows: 1,
+    groupCols: 32,
+    table: { file: 1, offset: 200, dtype: 'f32' },
+    scales: { file: 0, offset: 300, dtype: 'f32' },
+  });
+  const double = resolve(BITS4, DOUBLE, { ...state, nested: { blockSize: 256, offset: 0.05 } });
+  expect(double?.groups).toMatchObject({ groupCols: 32, scales: { offset: 300, dtype: 'u8' } });
+  expect(double?.groups?.scaleCodes).toEqual({
+    table: { file: 1, offset: 400, dtype: 'f32' },
+    factors: { file: 0, offset: 500, dtype: 'f32' },
+    run: 256,
+    offset: 0.05,
+  });
+});
+
+test.each<[string, QuantState | undefined, RegExp]>([
+  ['no state', undefined, /up_proj\.weight: expected a tensor .*up_proj\.weight\.quant_state\.\*/],
+  [
+    'another shape',
+    { blockSize: 32, shape: [160, 48] },
+    /quant_state: expected shape \[48, 160\] as config\.json says/,
+  ],
+  ['blocks that cross rows', { blockSize: 64, shape: [48, 160] }, /expected a multiple of 64 columns, got 160/],
+  [
+    'factors of other blocks',
+    { blockSize: 32, shape: [48, 160], nested: { blockSize: 64, offset: 0 } },
+    /nested_absmax: expected F32 \[4\] as config\.json says, got F32 \[1\]/,
+  ],
+])('a weight of bitsandbytes with %s is refused', (_name, state, message) => {
+  expect(() => resolve(BITS4, DOUBLE, state)).toThrow(message);
+});
+
+test('weights of bitsandbytes in 8 bits have the largest value of each row', () => {
+  const config = { quant_method: 'bitsandbytes', load_in_8bit: true };
+  const tensors: Parameters<typeof resolve>[1] = { weight: ['I8', 48, 160], SCB: ['F32', 48], weight_format: ['U8'] };
+  expect(resolve(config, tensors)).toMatchObject({
+    dtype: 'int8_max',
+    groups: { bits: 8, groupRows: 1, groupCols: 160, scales: { offset: 200, dtype: 'f32' } },
+  });
 });
 
 const MODELOPT = { quant_method: 'modelopt', quant_algo: 'NVFP4' };
