@@ -4,8 +4,8 @@
 
 A line holds a name, the layout, bits, rows, columns, and rows and columns of a group; then the type and the bytes in hex
 of the scales, zero points, group index, and factor and divisor of the scales (`-` if there are none), the bytes of the
-codes, and the bits of the values as f32 in hex. Lines of bitsandbytes go on with the type and the bytes of the values of
-codes, and of the values and factors of scales in bytes, and end with the number of scales of a factor and the offset.
+codes, and the bits of the values as f32 in hex. Lines of bitsandbytes also have the type and the bytes of the values
+of codes, and of the values and factors of scales in bytes, then the number of scales of a factor and the offset.
 """
 
 import json

@@ -386,6 +386,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
     name: 'nomic-bert',
     modelType: 'nomic_bert',
+    classNames: ['NomicBertModel'],
     keys: ['attention.causal'],
     names: BERT_NAMES,
     entries: { layer_norm_eps: LAYER_NORM_EPS },
