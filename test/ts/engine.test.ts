@@ -552,7 +552,7 @@ describe('chat', () => {
     for (const [template, message] of [
       ["{{ raise_exception('no system') }}", 'chat template: no system'],
       ['{% if %}', /^chat template: /],
-      [null, /but the model has none/],
+      [null, /but the model has none\. Name a file with the option chatTemplate \(--chat-template\)/],
     ] as const) {
       const engine = await loadEngine(
         {},

@@ -148,7 +148,8 @@ export class ChatTemplate {
         'template_error',
         `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE}, ${PROCESSOR_FILE} or the GGUF file, ` +
           'but the model has none' +
-          (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : ''),
+          (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : '') +
+          '. Name a file with the option chatTemplate (--chat-template)',
         { param: 'messages' },
       );
     }
