@@ -1,6 +1,6 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
-import { EMBEDDING_FILE } from '../model/checkpoint';
+import { EMBEDDING_FILE, loneFile } from '../model/checkpoint';
 import { isGgufModel, QUANTIZATION } from '../model/gguf/files';
 import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
@@ -83,9 +83,15 @@ function safetensorsOf<File extends Named>(repository: string, files: readonly F
   if (single.length > 0) return single;
   const index = find(INDEX_FILE);
   const shards = shardsOf(files);
-  if (index.length === 0 || shards.length === 0) return [];
+  if (index.length === 0)
+    return files.some(({ path }) => isGgufModel(path)) ? [] : find(loneFile(pathsOf(files)) ?? '');
+  if (shards.length === 0) return [];
   demandAllParts(repository, shards, SHARD);
   return [...index, ...shards];
+}
+
+function pathsOf(files: readonly Named[]): string[] {
+  return files.map(({ path }) => path);
 }
 
 /** Returns the parts of one model. */

@@ -133,8 +133,19 @@ async function listFiles(modelDir: string): Promise<{ files: string[]; weightMap
   const names = await readdir(modelDir);
   if (names.includes(SINGLE_FILE)) return { files: [join(modelDir, SINGLE_FILE)] };
   if (names.includes(INDEX_FILE)) return readIndex(modelDir);
+  const lone = loneFile(names);
+  if (lone !== undefined) return { files: [join(modelDir, lone)] };
   const other = names.find((name) => /\.(bin|pt|pth|gguf|safetensors)$/.test(name));
   throw invalidModel(modelDir, `${SINGLE_FILE} or ${INDEX_FILE}`, other === undefined ? 'neither' : `only ${other}`);
+}
+
+/** Files of other things, and parts of models in several files. */
+const NO_MODEL = /^(adapter_model|consolidated)|-of-(?!00001)\d{5}\.safetensors$/;
+
+/** Returns the only file of weights. Checkpoints of AutoGPTQ may have another name, such as gptq_model-4bit-128g. */
+export function loneFile(names: readonly string[]): string | undefined {
+  const files = names.filter((name) => /^[^/]+\.safetensors$/.test(name));
+  return files.length === 1 && !NO_MODEL.test(files[0]) ? files[0] : undefined;
 }
 
 async function readIndex(modelDir: string): Promise<{ files: string[]; weightMap: Map<string, string> }> {

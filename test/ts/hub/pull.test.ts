@@ -152,6 +152,14 @@ describe('a pull', () => {
     },
   );
 
+  test('takes the only file of weights, whatever its name', async () => {
+    const name = 'gptq_model-4bit-128g.safetensors';
+    hub.add(NAME, { ...FILES, [name]: 'weights' });
+    delete hub.repositories.get(NAME)!.files['model.safetensors'];
+    const { path } = await pull();
+    expect(readdirSync(path).sort()).toEqual([...TEXTS, name].sort());
+  });
+
   test('calls onDownload once, after the configuration and before the weights', async () => {
     hub.add(NAME, FILES);
     const onDownload = jest.fn(() => {

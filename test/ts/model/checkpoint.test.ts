@@ -87,6 +87,20 @@ test.each<[string, TinyFiles, RegExp]>([
   await expect(load(changes)).rejects.toThrow(message);
 });
 
+test('the only file of weights may have any name', async () => {
+  const weights = safetensors(tinyTensors());
+  const named = (...names: string[]): TinyFiles => ({
+    'model.safetensors': null,
+    ...Object.fromEntries(names.map((name) => [name, weights])),
+  });
+  for (const name of ['gptq_model-4bit-128g.safetensors', 'model-00001-of-00001.safetensors'])
+    expect((await load(named(name))).checkpoint.files[0]).toMatch(name);
+  for (const names of [['a', 'b'], ['model-00001-of-00002'], ['adapter_model'], ['consolidated']])
+    await expect(load(named(...names.map((name) => `${name}.safetensors`)))).rejects.toThrow(
+      `expected model.safetensors or model.safetensors.index.json, got only ${names[0]}.safetensors`,
+    );
+});
+
 test('maps tensors to canonical names and offsets', async () => {
   const dir = tinyModel();
   const { checkpoint } = await readModel(dir);
