@@ -134,7 +134,7 @@ export function readQuantization(config: JsonReader): Quantization | undefined {
   const quantization =
     config.object('quantization_config') ?? config.object('compression_config') ?? quantizationOfMlx(config);
   if (quantization === undefined) return undefined;
-  const name = quantization.string('quant_method', unnamedMethod(config));
+  const name = quantization.string('quant_method', unnamedMethod(config, quantization));
   const method = QUANTIZATION_METHODS.find((row) => row.name === name);
   if (method !== undefined) return method.read(quantization);
   const expected = `one of ${QUANTIZATION_METHODS.map((row) => row.name).join(', ')}`;
@@ -147,7 +147,9 @@ function quantizationOfMlx(config: JsonReader): JsonReader | undefined {
 }
 
 /** Returns the method of a checkpoint that names none. */
-function unnamedMethod(config: JsonReader): string {
+function unnamedMethod(config: JsonReader, quantization: JsonReader): string {
+  // Checkpoints of 2023.
+  if (quantization.has('load_in_8bit') || quantization.has('load_in_4bit')) return 'bitsandbytes';
   if (quantizationOfMlx(config) !== undefined) return 'MLX';
   return config.raw('quantization_config') === undefined ? 'compressed-tensors' : 'an unnamed method';
 }

@@ -236,6 +236,13 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
   ['mxfp4', { quant_method: 'mxfp4' }, 'MXFP4', [['fp4', 4, 1, 32]], false],
   ['bitsandbytes in 4 bits', BITS4, 'bitsandbytes, NF4', [['table4', 4, 1, 64]], true],
   [
+    'bitsandbytes of 2023, which names no method',
+    { load_in_8bit: true, llm_int8_threshold: 6 },
+    'bitsandbytes, 8 bits',
+    [['int8_max', 8, 1, Infinity]],
+    false,
+  ],
+  [
     'bitsandbytes in 8 bits',
     { quant_method: 'bitsandbytes', load_in_8bit: true, llm_int8_threshold: 6 },
     'bitsandbytes, 8 bits',
