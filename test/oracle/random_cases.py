@@ -15,6 +15,8 @@ ACTIVATIONS = ["silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu"]
 INNER = [52, 77, 100, 128, 172, 176, 201, 256]
 EXPERT_INNER = [17, 20, 28, 33, 44, 64]
 LAYER_TYPES = ["sliding_attention", "full_attention"]
+# Classes that take null for the size of a head.
+NULL_HEAD_DIMS = ["llama", "mistral", "mixtral", "apertus"]
 PLAIN_ROPES = [None, None, "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
@@ -88,6 +90,11 @@ def random_case(draw, model_type, index):
     for key in ("rms_norm_eps", "hidden_act", "rope_theta", "bos_token_id"):
         if draw.chance(0.1) and key not in config and not (key == "rope_theta" and values["spelling"] == "v5"):
             config[key] = DROP
+    # As others: with keys that have no value.
+    for key in ("head_dim", "bos_token_id", "pad_token_id", "rope_scaling"):
+        is_free = key not in config and values["spelling"] != "v5"
+        if draw.chance(0.15) and is_free and (key != "head_dim" or model_type in NULL_HEAD_DIMS and head_dim is None) and (key != "rope_scaling" or rope is None):
+            config[key] = None
     features = [model_type] + features + sorted(f"{k}={v}" for k, v in config.items() if v not in (None, False, DROP))
     return row(f"random-{index:02d}-{model_type}", f"random {model_type}", features, model_type=model_type, dtype=dtype,
                config=config, **values)

@@ -159,6 +159,10 @@ def why_not(case):
         return f"the rotation {kind}"
     if kind == "yarn" and (rope.get("truncate") is False) != (family == "gpt_oss"):
         return "YaRN with another rounding"
+    if kind == "longrope" and {"factor", "attention_factor"} & set(rope):
+        return "LongRoPE with another temperature"
+    if family == "olmoe" and config.get("rms_norm_eps", 1e-5) != 1e-5:
+        return "another epsilon"
     scales = rope.get("mscale"), rope.get("mscale_all_dim")
     if scales != ((1, 1) if family == "ministral3" and kind == "yarn" else (None, None)):
         return "YaRN with other scales"
