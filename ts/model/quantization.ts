@@ -113,6 +113,11 @@ export const QUANTIZATION_METHODS: readonly Method[] = [
     read: readAutoRound,
   },
   {
+    name: 'intel/auto-round',
+    description: 'the same, with `backend` in place of `packing_format`',
+    read: readAutoRound,
+  },
+  {
     name: 'modelopt',
     description: `\`quant_algo\` FP8, ${NVFP4_ALGORITHMS.join(', ')}, and MIXED_PRECISION of these`,
     read: (config) => readModelOpt(config, 'FP8'),
@@ -195,12 +200,17 @@ const AUTO_ROUND_LAYOUTS: Readonly<Record<string, 'gptq' | 'gptq_v2' | 'awq'>> =
   'auto_round:gptq': 'gptq',
   'auto_round:auto_awq': 'awq',
   'auto_round:awq': 'awq',
+  auto_gptq: 'gptq',
+  gptq: 'gptq',
 };
 
 /** The packing is that of GPTQ or AWQ. Some layers have other settings, by their names. */
 function readAutoRound(config: JsonReader): Quantization {
-  const packing = config.string('packing_format', 'auto_round:auto_gptq');
-  const layout = Object.hasOwn(AUTO_ROUND_LAYOUTS, packing) ? AUTO_ROUND_LAYOUTS[packing] : undefined;
+  // Up to version 0.4, the key is another, and the value ends with the name of a kernel.
+  const backend = config.string('backend', 'auto');
+  const packing = config.string('packing_format', backend === 'auto' ? 'auto_round:auto_gptq' : backend);
+  const format = packing.replace(/:(exllamav2|tritonv2|cuda|gemm)$/, '');
+  const layout = Object.hasOwn(AUTO_ROUND_LAYOUTS, format) ? AUTO_ROUND_LAYOUTS[format] : undefined;
   if (layout === undefined)
     throw unsupported(config, 'packing_format', Object.keys(AUTO_ROUND_LAYOUTS).join(', '), packing);
   const type = config.string('data_type', 'int');

@@ -233,6 +233,22 @@ test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
     [['gptq_v2', 2, 1, 32]],
     false,
   ],
+  ...(
+    [
+      ['auto_round:gptq:exllamav2', 'gptq'],
+      ['gptq:cuda', 'gptq'],
+      ['auto_gptq:tritonv2', 'gptq'],
+      ['auto_round:exllamav2', 'gptq_v2'],
+      ['auto_round:auto_awq:gemm', 'awq'],
+      ['auto', 'gptq'],
+    ] as const
+  ).map(([backend, layout]): [string, Record<string, unknown>, string, unknown[][], boolean] => [
+    `AutoRound up to 0.4, with the backend ${backend}`,
+    { quant_method: 'intel/auto-round', bits: 4, group_size: 128, backend },
+    'AutoRound, 4 bits',
+    [[layout, 4, 1, 128]],
+    false,
+  ]),
   ['mxfp4', { quant_method: 'mxfp4' }, 'MXFP4', [['fp4', 4, 1, 32]], false],
   ['bitsandbytes in 4 bits', BITS4, 'bitsandbytes, NF4', [['table4', 4, 1, 64]], true],
   [
@@ -309,8 +325,8 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   ],
   [
     'a packing of AutoRound',
-    { quant_method: 'auto-round', bits: 4, packing_format: 'auto_round:exllamav2' },
-    /packing_format: expected auto_round, .* got auto_round:exllamav2/,
+    { quant_method: 'auto-round', bits: 4, packing_format: 'auto_round:llm_compressor' },
+    /packing_format: expected auto_round, .* got auto_round:llm_compressor/,
   ],
   [
     'AutoRound in floats',
