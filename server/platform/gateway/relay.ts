@@ -143,7 +143,16 @@ class Relay {
     const passed = usage === undefined ? piece : usage.take(piece);
     if (passed.length === 0) return;
     this.isAtLineEnd = passed[passed.length - 1] === LINE_END;
-    if (!this.#stream.write(passed)) void this.#waitForClient();
+    const isFast = this.#stream.write(passed);
+    if (usage?.hasFailed === true) this.#endFailed();
+    else if (!isFast) void this.#waitForClient();
+  }
+
+  /** The client has received the error. The replica might continue for hours. */
+  #endFailed(): void {
+    this.#body.destroy();
+    this.#stream.end();
+    this.#settle('complete');
   }
 
   async #waitForClient(): Promise<void> {
