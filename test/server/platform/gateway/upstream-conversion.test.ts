@@ -568,18 +568,15 @@ describe('a converted response that fails', () => {
   });
 
   test('an endless stream ends with an error event', async () => {
-    const event = `data: ${JSON.stringify(chunk({ content: 'a'.repeat(2 ** 20) }))}\n\n`;
+    const comment = `:${'a'.repeat(2 ** 20)}\n\n`;
     const running = await startUpstream((_request, response) => {
-      sendEvents(response);
+      sendEvents(response, chunk({ content: 'a' }));
       response.on('error', () => {});
-      const more = (): void => void (response.destroyed || response.write(event, () => setImmediate(more)));
+      const more = (): void => void (response.destroyed || response.write(comment, () => setImmediate(more)));
       more();
     });
     const response = await post(running.url, { model: 'm', input: 'a', stream: true }, '/v1/responses');
-    let last = Buffer.alloc(0);
-    for await (const piece of response.body as ReadableStream<Uint8Array>)
-      last = Buffer.concat([last.subarray(-1_000), piece]);
-    expect(last.toString()).toContain('the stream is longer than 67108864 bytes');
+    expect(await response.text()).toContain('the stream is longer than 67108864 bytes');
     await until(() => running.records.length === 1);
     expect(running.records[0].failures).toEqual(['cut']);
   });

@@ -152,7 +152,7 @@ test.each([
   ['with a length', `Content-Length: ${MAX_EVENT_CHARS + 1}\r\n\r\n`, ''],
   ['in one chunk', `Transfer-Encoding: chunked\r\n\r\n${(MAX_EVENT_CHARS + 1).toString(16)}\r\n`, '\r\n0\r\n\r\n'],
 ])('an event that is one character too long at the end of a stream %s is cut', async (_what, framing, end) => {
-  const { url, targets, records } = await startChain(good);
+  const { url, targets, records } = await startUpstream(good);
   const head = `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${framing}`;
   // The last character is incomplete, so it counts when the stream ends.
   const base = await listenRaw(head, 'x'.repeat(MAX_EVENT_CHARS), Buffer.from([0xe2]), end);
