@@ -470,6 +470,21 @@ overBackends((make) => {
       expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
     });
 
+    test.each([
+      ['{"modalities":["text","\\u0061udio"]}', 'modalities'],
+      ['{"audio":{"voice":"alloy","format":"wav"}}', 'audio'],
+      ['{"Audio":{}}', 'audio'],
+      [`{"modalities":["text"${',"text"'.repeat(5_000)},"audio"]}`, 'modalities'],
+    ])('gets no request for audio, which costs more than text: %s', async (body, param) => {
+      await shop.price({ model: 'chat', input: '1', output: '10' });
+      await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/chat/completions', body);
+      expect([response.status, await response.json()]).toMatchObject([400, { error: { param } }]);
+      expect(bodies).toEqual([]);
+      const text = await shop.post('/d/chat/v1/chat/completions', '{"modalities":["text"],"audio":null}');
+      expect(text.status).toBe(200);
+    });
+
     test('gets no request for a response in the background, which is generated after its bill', async () => {
       const id = await shop.budget({ amount: '1' });
       const statuses = ['true', '1', '"true"', 'false', 'null'].map(async (value) => {
