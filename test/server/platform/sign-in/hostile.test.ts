@@ -120,6 +120,12 @@ overServices(() => {
     expect(reply.headers['set-cookie']).toBeUndefined();
   });
 
+  test('a response with a status that HTTP does not know is a fault of the provider', async () => {
+    hostile.failure = { status: 799, body: {} };
+    const reply = await attempt();
+    expect([reply.status, reply.body.code]).toEqual([502, 'provider_error']);
+  });
+
   test('a response with another state, a stolen one, or without the cookie is refused', async () => {
     expect((await attempt({ state: 'another' })).body.code).toBe('sign_in_refused');
     const victim = new Visitor(service);
