@@ -73,7 +73,7 @@ export async function relay(
   return end === 'complete' ? { end } : { end, open: { stream, isAtLineEnd: relaying.isAtLineEnd } };
 }
 
-/** Reads the usage of a response that nobody waits for. */
+/** Reads the usage of a response whose client has left. */
 async function drain(body: ResponseBody, { usage, ...options }: RelayOptions): Promise<void> {
   let numBytes = 0;
   const reader: UsageReader = {
