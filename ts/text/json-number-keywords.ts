@@ -19,6 +19,9 @@ export const INTEGER_FORMATS: ReadonlyMap<unknown, [number, number]> = new Map([
   ['uint64', [0, Infinity]],
 ]);
 
+/** Bounds with many digits make many nodes. */
+const NODES_PER_PART = 4;
+
 /** Returns the value of a keyword. @throws CapstanError `invalid_argument` if it is not a number. */
 export function numberAt(schema: Schema, key: string, path: string): number | undefined {
   const value = schema[key];
@@ -64,5 +67,17 @@ export function numbers(
       `${path}/${lower?.isOpen ? 'exclusiveMinimum' : 'minimum'}`,
       'above the maximum: no value matches',
     );
+  context.countParts(path, Math.ceil(countNodes(expr) / NODES_PER_PART));
   return expr;
+}
+
+function countNodes(expr: GrammarExpr): number {
+  let num = 0;
+  const open = [expr];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    num++;
+    if (next.kind === 'sequence' || next.kind === 'choice') open.push(...next.items);
+    else if (next.kind === 'repeat') open.push(next.item);
+  }
+  return num;
 }

@@ -55,23 +55,19 @@ export class BudgetMeter {
   }
 
   /**
-   * Stores a total from the database. Ignores an earlier period or a smaller total: results may arrive out of order.
+   * Stores a total from the database. Ignores a smaller total: results may arrive out of order. Periods are separate,
+   * because a clock that is set back returns to an earlier one.
    */
   update(use: BudgetUse): void {
-    const slot = `${use.period}:${use.keyId}`;
+    const slot = slotOf(use);
     const known = this.#written.get(slot);
-    if (
-      known !== undefined &&
-      (use.sinceDay < known.sinceDay || (use.sinceDay === known.sinceDay && use.tokens < known.tokens))
-    )
-      return;
-    this.#written.set(slot, use);
+    if (known === undefined || use.tokens >= known.tokens) this.#written.set(slot, use);
   }
 
   used(keyId: string, { period }: KeyBudget, nowMs: number): number {
     const sinceDay = periodStart(period, nowMs);
-    const written = this.#written.get(`${period}:${keyId}`);
-    return (written?.sinceDay === sinceDay ? written.tokens : 0) + this.#unwritten(keyId, sinceDay);
+    const written = this.#written.get(slotOf({ keyId, period, sinceDay }));
+    return (written?.tokens ?? 0) + this.#unwritten(keyId, sinceDay);
   }
 
   /** The token count of a request is not known yet, so it is admitted while any tokens are left. */
@@ -84,4 +80,8 @@ export class BudgetMeter {
     for (const [slot, { period, sinceDay }] of this.#written)
       if (sinceDay < periodStart(period, nowMs)) this.#written.delete(slot);
   }
+}
+
+function slotOf({ keyId, period, sinceDay }: Omit<BudgetUse, 'tokens'>): string {
+  return `${period}:${sinceDay}:${keyId}`;
 }

@@ -40,6 +40,8 @@ export interface Converted {
   response: ConvertedResponse;
 }
 
+/** The last event of some interfaces repeats the whole response, so a stream is held. 128k tokens take about 40 MiB. */
+const MAX_STREAM_BYTES = 64 * 1024 * 1024;
 /** Limits of the engine do not hold elsewhere. */
 const NO_LIMITS = { vocabSize: Number.MAX_SAFE_INTEGER, maxModelLen: Number.MAX_SAFE_INTEGER };
 
@@ -120,6 +122,7 @@ export class ConvertedResponse {
   readonly #splitter = new SseSplitter();
   #hasBegun = false;
   #isOver = false;
+  #numBytes = 0;
   /** Events that have not been returned yet. */
   #text = '';
   /** Why the stream was ended early. */
@@ -138,6 +141,9 @@ export class ConvertedResponse {
   /** Takes a piece of a stream. Returns the events for the client. An error becomes the last event. */
   take(piece: Buffer): string {
     return this.#guarded(() => {
+      this.#numBytes += piece.length;
+      if (this.#numBytes > MAX_STREAM_BYTES)
+        throw new UpstreamFormatError(`the stream is longer than ${MAX_STREAM_BYTES} bytes`);
       for (const event of this.#splitter.take(piece)) this.#takeEvent(event);
     });
   }

@@ -2,6 +2,7 @@ import type { ChatEvent, FinishReason } from '../../../ts';
 import {
   countIn,
   errorMessageIn,
+  isCount,
   isObject,
   type Json,
   listIn,
@@ -86,8 +87,9 @@ export class ChatReader implements UpstreamReader {
   #takeUsage({ usage }: Json): void {
     if (!isObject(usage)) return;
     const { prompt_tokens_details: prompt, completion_tokens_details: completion } = usage;
-    const promptTokens = countIn(usage.prompt_tokens);
-    const completionTokens = countIn(usage.completion_tokens);
+    const { prompt_tokens: promptTokens, completion_tokens: completionTokens } = usage;
+    // Without both counts the usage is unknown, not 0.
+    if (!isCount(promptTokens) || !isCount(completionTokens)) return;
     const reasoning = isObject(completion) ? completion.reasoning_tokens : undefined;
     this.usage = {
       promptTokens,

@@ -2,6 +2,7 @@ import type { ChatEvent, FinishReason } from '../../../ts';
 import {
   countIn,
   errorMessageIn,
+  isCount,
   isObject,
   type Json,
   listIn,
@@ -35,7 +36,10 @@ export class MessagesReader implements UpstreamReader {
   #counts: Json | undefined;
 
   get usage(): UpstreamUsage | undefined {
-    return this.#counts === undefined ? undefined : toUsage(this.#counts);
+    const counts = this.#counts;
+    // Without both counts the usage is unknown, not 0.
+    const isKnown = isCount(counts?.input_tokens) && isCount(counts.output_tokens);
+    return counts !== undefined && isKnown ? toUsage(counts) : undefined;
   }
 
   get outcome(): Outcome | undefined {

@@ -72,7 +72,12 @@ export function errorMessageIn(body: unknown): string | undefined {
 
 const MAX_COUNT = 1e9;
 
+/** Whether a value is a count of tokens. */
+export function isCount(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_COUNT;
+}
+
 /** Returns a count of tokens. 0 for anything else. */
 export function countIn(value: unknown): number {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_COUNT ? (value as number) : 0;
+  return isCount(value) ? value : 0;
 }

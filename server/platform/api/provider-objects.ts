@@ -42,6 +42,10 @@ const PROVIDER = {
     type: 'boolean',
     description: 'Whether the first sign-in takes over an existing account with the same verified address',
   },
+  own_redirect_uri: {
+    type: 'boolean',
+    description: 'Whether the redirect URI names this provider. Providers without this setting share one',
+  },
   recheck_s: {
     type: 'integer',
     minimum: 300,
@@ -93,7 +97,14 @@ export const ProviderSignIn = object({
 const ResponseText = { type: 'string', maxLength: 8_000 } as const;
 /** The parameters of the provider's response. */
 export const ProviderResponse = input(
-  { state: ResponseText, code: ResponseText, iss: ResponseText, error: ResponseText, error_description: ResponseText },
+  {
+    state: ResponseText,
+    code: ResponseText,
+    iss: ResponseText,
+    error: ResponseText,
+    error_description: ResponseText,
+    provider: { type: 'string', maxLength: 100, description: 'ID in the path of the redirect URI' },
+  },
   'state',
 );
 export const SignedInAtProvider = object({

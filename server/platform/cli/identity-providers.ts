@@ -20,6 +20,7 @@ interface ProviderFlags {
   emailDomain?: string[];
   requireGroup?: string;
   linkByEmail?: string;
+  ownRedirectUri?: string;
   recheck?: string;
 }
 
@@ -94,6 +95,10 @@ function withFlags(command: Command): void {
     )
     .option('--require-group <on>', 'on: admit only users in a mapped group (default: off)')
     .option('--link-by-email <on>', 'on: the first sign-in takes over the account of a verified address (default: off)')
+    .option(
+      '--own-redirect-uri <on>',
+      'on: the redirect URI names the provider; off: all such providers share one (default: on)',
+    )
     .option('--recheck <duration>', 'how long a sign-in is valid before the provider must confirm it (default: 1h)');
 }
 
@@ -170,6 +175,7 @@ function toEdit(flags: ProviderFlags, io: CommandIo) {
     ...defined('email_domains', flags.emailDomain),
     ...defined('requires_group', toBoolean('--require-group', flags.requireGroup)),
     ...defined('links_by_email', toBoolean('--link-by-email', flags.linkByEmail)),
+    ...defined('own_redirect_uri', toBoolean('--own-redirect-uri', flags.ownRedirectUri)),
     ...defined('recheck_s', seconds('--recheck', flags.recheck)),
   };
 }

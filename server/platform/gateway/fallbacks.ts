@@ -89,14 +89,16 @@ export function withPassedOver(error: unknown, passedOver: readonly PassedOver[]
 export class FirstByteLimit {
   readonly #controller = new AbortController();
   readonly #timer: NodeJS.Timeout;
-  readonly signal: AbortSignal;
 
-  constructor(limitMs: number, signal: AbortSignal) {
+  constructor(limitMs: number) {
     this.#timer = setTimeout(
       () => this.#controller.abort(new UpstreamError('timeout', true, false, `no first byte within ${limitMs} ms`)),
       limitMs,
     );
-    this.signal = AbortSignal.any([signal, this.#controller.signal]);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
   }
 
   /** The first byte has arrived, or the attempt has failed. */

@@ -34,6 +34,7 @@ import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
 import { mustStream, wholeBody } from './model-body';
 import { TokenMeter } from './token-meter';
+import { lingering } from './linger';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
 import { WholeBodies } from './whole-bodies';
@@ -53,6 +54,8 @@ export interface ForwardTimes extends KeepAliveTimes {
   idleTimeoutMs: number;
   /** A client that reads nothing for this long is disconnected. */
   slowClientTimeoutMs: number;
+  /** How long an upstream may take to finish a response that is not streamed, after its client has left. */
+  lingerMs: number;
 }
 
 export interface ForwardParts {
@@ -155,14 +158,14 @@ export class Forwarder {
     body: UpstreamRequest['body'],
     { isLast, begun, onBegun }: { isLast: boolean; begun: ReplyStream | undefined; onBegun: (s: ReplyStream) => void },
   ): Promise<Exchanged | PassedOver> {
-    if (isLast) return this.#exchange(call, await this.#ready(call, target, body, begun, onBegun), body, call.signal);
+    if (isLast) return this.#exchange(call, await this.#ready(call, target, body, begun, onBegun), body);
     let exchanged: Exchanged | undefined;
     const { firstByteTimeoutMs, idleTimeoutMs } = this.#parts.times;
     let limit: FirstByteLimit | undefined;
     let passedOver: PassedOver;
     try {
       const ready = await this.#ready(call, target, body, begun, onBegun);
-      limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs, call.signal);
+      limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs);
       exchanged = await this.#exchange(call, ready, body, limit.signal);
       const { status, body: content } = exchanged.response;
       if (!isFailedStatus(status)) {
@@ -208,8 +211,12 @@ export class Forwarder {
     }
   }
 
-  /** Tries once, and retries once on another replica if that is safe. */
-  async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
+  /**
+   * Tries once, and retries once on another replica if that is safe.
+   * @param limit Aborts when the time for the first byte is over.
+   */
+  async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], limit?: AbortSignal): Promise<Exchanged> {
+    const signal = limit === undefined ? call.signal : AbortSignal.any([call.signal, limit]);
     // The names of models differ between deployments.
     const isFallback = target.deploymentId !== call.target.deploymentId;
     const model = call.model ?? (isFallback ? await modelIn(body) : undefined);
@@ -267,7 +274,11 @@ export class Forwarder {
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         signal.throwIfAborted();
         if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
-        const response = await choice.upstream.send(sent, signal);
+        const isBilledWhole = upstream?.isStream === false && call.bill !== undefined;
+        const response = await choice.upstream.send(
+          sent,
+          isBilledWhole ? lingering(call.signal, limit, this.#parts.times.lingerMs) : signal,
+        );
         call.connectMs = response.connectMs;
         return { choice, ...(upstream === undefined ? { response } : await upstream.receive(response)) };
       } catch (error) {

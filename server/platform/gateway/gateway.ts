@@ -44,6 +44,8 @@ export interface GatewayTimes {
   firstByteTimeoutMs: number;
   idleTimeoutMs: number;
   slowClientTimeoutMs: number;
+  /** How long an upstream may take to finish a response that is not streamed, after its client has left. */
+  lingerMs: number;
   /** How long a queued request waits before the gateway starts its stream with comments. */
   silentMs: number;
   pingIntervalMs: number;
@@ -54,6 +56,7 @@ const DEFAULT_GATEWAY_TIMES: GatewayTimes = {
   firstByteTimeoutMs: 600_000,
   idleTimeoutMs: 300_000,
   slowClientTimeoutMs: 60_000,
+  lingerMs: 120_000,
   silentMs: 5_000,
   pingIntervalMs: 15_000,
 };

@@ -5,7 +5,10 @@ import type { UsageReader } from './usage-reader';
 
 /** Responses of known length up to this size are sent in one piece with Content-Length. */
 const GATHERED_BYTES = 64 * 1024;
+/** Most bytes that are read of a response whose client has left. */
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LINE_END = 0x0a;
+const EMPTY: Buffer = Buffer.alloc(0);
 
 export interface RelayOptions {
   status: number;
@@ -56,13 +59,37 @@ export async function relay(
   }
   if (begun === undefined && contentLength !== undefined && contentLength <= GATHERED_BYTES) {
     const bytes = await gather(body, options);
+    if (signal.aborted) return { end: 'client' };
     reply.send(status, headers, bytes);
-    return { end: signal.aborted ? 'client' : 'complete' };
+    return { end: 'complete' };
+  }
+  if (begun === undefined && signal.aborted) {
+    await drain(body, options);
+    return { end: 'client' };
   }
   const stream = begun ?? reply.stream(status, headers);
   const relaying = new Relay(body, stream, signal, options);
   const end = await relaying.run();
   return end === 'complete' ? { end } : { end, open: { stream, isAtLineEnd: relaying.isAtLineEnd } };
+}
+
+/** Reads the usage of a response whose client has left. */
+async function drain(body: ResponseBody, { usage, ...options }: RelayOptions): Promise<void> {
+  let numBytes = 0;
+  const reader: UsageReader = {
+    usage: undefined,
+    take: (piece) => {
+      numBytes += piece.length;
+      if (numBytes > MAX_UNREAD_BYTES) throw new Error(`the response is larger than ${MAX_UNREAD_BYTES} bytes`);
+      usage?.take(piece);
+      return EMPTY;
+    },
+    finish: () => {
+      usage?.finish();
+      return EMPTY;
+    },
+  };
+  await gather(body, { ...options, usage: reader });
 }
 
 /** Reads a short response completely. */
@@ -143,7 +170,16 @@ class Relay {
     const passed = usage === undefined ? piece : usage.take(piece);
     if (passed.length === 0) return;
     this.isAtLineEnd = passed[passed.length - 1] === LINE_END;
-    if (!this.#stream.write(passed)) void this.#waitForClient();
+    const isFast = this.#stream.write(passed);
+    if (usage?.hasFailed === true) this.#endFailed();
+    else if (!isFast) void this.#waitForClient();
+  }
+
+  /** The client has received the error. The replica might continue for hours. */
+  #endFailed(): void {
+    this.#body.destroy();
+    this.#stream.end();
+    this.#settle('complete');
   }
 
   async #waitForClient(): Promise<void> {

@@ -1,4 +1,4 @@
-/** The reader of a response body. */
+/** The reader of a response body. If it throws, the body fails with the error. */
 export interface BodySink {
   /** The next bytes. The sink owns them. */
   piece(bytes: Buffer): void;
@@ -53,7 +53,7 @@ export class ResponseBody {
   /** Called by the connection with the next piece. */
   push(bytes: Buffer): void {
     if (this.isOver) return;
-    if (this.#sink !== undefined && !this.#isPaused) return this.#sink.piece(bytes);
+    if (this.#sink !== undefined && !this.#isPaused) return this.#give(this.#sink, bytes);
     this.#pending.push(bytes);
     this.#onStart?.();
     if (this.#pending.length > MAX_PENDING_PIECES) this.#pauseSource();
@@ -112,11 +112,25 @@ export class ResponseBody {
 
   #deliver(): void {
     while (this.#sink !== undefined && !this.#isPaused && this.#pending.length > 0)
-      this.#sink.piece(this.#pending.shift() as Buffer);
+      this.#give(this.#sink, this.#pending.shift() as Buffer);
     if (this.#sink === undefined || this.#isPaused || this.#outcome === undefined) return;
     const sink = this.#sink;
     this.#sink = undefined;
-    if (this.#outcome === 'ended') sink.end();
-    else sink.fail(this.#outcome);
+    if (this.#outcome !== 'ended') return sink.fail(this.#outcome);
+    try {
+      sink.end();
+    } catch (error) {
+      sink.fail(error as Error);
+    }
+  }
+
+  /** A response that its sink cannot read is cut. The error must not reach the socket: it would end the process. */
+  #give(sink: BodySink, bytes: Buffer): void {
+    try {
+      sink.piece(bytes);
+    } catch (error) {
+      this.destroy();
+      sink.fail(error as Error);
+    }
   }
 }

@@ -5,6 +5,8 @@ const MAX_HEAD_BYTES = 32 * 1024;
 /** Most hexadecimal digits of a chunk length: below 2^52. */
 const MAX_LENGTH_DIGITS = 13;
 const MAX_EXTENSION_BYTES = 4 * 1024;
+/** A server that takes long may send one now and then. */
+const MAX_INTERIM_RESPONSES = 100;
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 const FIELD = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)$/;
 const [CR, LF, SEMICOLON, SPACE, TAB] = [0x0d, 0x0a, 0x3b, 0x20, 0x09];
@@ -48,6 +50,7 @@ export class ResponseParser {
   #left = 0;
   #numDigits = 0;
   #numSkipped = 0;
+  #numInterim = 0;
   #head: ResponseHead | undefined;
   #keepAliveMs = Infinity;
 
@@ -117,6 +120,8 @@ export class ResponseParser {
       return [name, trimBlanks(value)];
     });
     if (status === 101) throw new ResponseSyntaxError('unexpected status 101: no upgrade was requested');
+    if (status < 200 && ++this.#numInterim > MAX_INTERIM_RESPONSES)
+      throw new ResponseSyntaxError(`more than ${MAX_INTERIM_RESPONSES} interim responses`);
     if (status < 200) return;
     this.#head = { status, rawHeaders };
     this.#frame(status, rawHeaders, minor === '1');

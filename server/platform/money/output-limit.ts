@@ -42,6 +42,8 @@ const ALL_NAMES: ReadonlySet<string> = new Set([
   'model',
   'stream',
   'background',
+  'modalities',
+  'audio',
 ]);
 
 export type PathKind = 'billed' | 'free' | 'unknown';
@@ -101,6 +103,7 @@ export class OutputLimit {
       return;
     }
     if (path === '/v1/responses') this.#fieldsOf(['background']).forEach(demandForeground);
+    if (path === '/v1/chat/completions') this.#fieldsOf(['modalities', 'audio']).forEach(demandText);
     const counts = this.#numbersOf(COUNT_NAMES);
     const numChoices = highest(counts, 1);
     if (numChoices > MAX_CHOICES)
@@ -168,6 +171,17 @@ function noTokens(name: string): ApiError {
 function demandForeground({ name, text }: JsonField): void {
   if (!['false', 'null'].includes(text?.toString() ?? ''))
     throw new ApiError('unsupported_value', `${name}: with a budget, expected false`, { param: name });
+}
+
+/** Tokens of audio cost several times as much as those of text, which the price is for. */
+function demandText({ name, text }: JsonField): void {
+  const value = text === undefined ? undefined : jsonOf(text, notAnObject);
+  const isText = name === 'modalities' && Array.isArray(value) && value.every((modality) => modality === 'text');
+  if (value === null || isText) return;
+  const expected = name === 'modalities' ? '["text"]' : 'no value';
+  throw new ApiError('unsupported_value', `${name}: with a budget, expected ${expected}: audio has no price`, {
+    param: name,
+  });
 }
 
 /** A list of token ids is one prompt. */

@@ -97,6 +97,17 @@ export async function signInWithProvider(
   return { ...session, userId };
 }
 
+/** Returns whether a sign-in has had no response yet. Now it has had one. */
+export async function takeSignIn({ db, now }: StoreContext, state: string, expiresAt: number): Promise<boolean> {
+  await db.deleteFrom('used_sign_ins').where('expires_at', '<=', now()).execute();
+  const { numInsertedOrUpdatedRows: num } = await db
+    .insertInto('used_sign_ins')
+    .values({ state_hash: tokenHash(state), expires_at: expiresAt })
+    .onConflict((conflict) => conflict.column('state_hash').doNothing())
+    .executeTakeFirstOrThrow();
+  return num === 1n;
+}
+
 /** Returns the provider and the ID token of a session that began at a provider. */
 export async function findProviderSession(
   { db, box }: StoreContext,

@@ -85,7 +85,14 @@ function send(url: URL, address: Address, { method, headers, body }: ProviderReq
           request.destroy(new Error(`the response is larger than ${MAX_RESPONSE_BYTES} bytes`));
         else chunks.push(chunk);
       });
-      response.once('end', () => resolve(toResponse(response, Buffer.concat(chunks))));
+      response.once('end', () => {
+        try {
+          resolve(toResponse(response, Buffer.concat(chunks)));
+        } catch (error) {
+          // Some statuses and headers that arrive are not valid in a Response. An error here would end the process.
+          fail(error as Error);
+        }
+      });
     });
     request.end(body === undefined || body === null ? undefined : textOf(body));
   });

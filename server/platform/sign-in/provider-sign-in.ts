@@ -18,6 +18,7 @@ export interface ProviderSignInOptions {
     | 'readProviderClient'
     | 'sealSignIn'
     | 'openSignIn'
+    | 'takeSignIn'
     | 'signInWithProvider'
     | 'findProviderSession'
     | 'dueIdentities'
@@ -64,9 +65,12 @@ export class ProviderSignIn {
     this.#protocol = new ProviderProtocol(options.fetch ?? providerFetch(), options.now);
   }
 
-  /** The redirect address to register at a provider. */
-  get redirectUri(): string {
-    return `${this.#options.origin}${CALLBACK_PATH}`;
+  /**
+   * Returns the redirect address to register at a provider. It names the provider, so that no provider can lead the
+   * browser to another one and get its code (mix-up attack, RFC 9700).
+   */
+  redirectUri({ id, hasOwnRedirect }: Pick<ProviderClient, 'id' | 'hasOwnRedirect'>): string {
+    return `${this.#options.origin}${CALLBACK_PATH}${hasOwnRedirect ? `/${id}` : ''}`;
   }
 
   /** @throws ServiceError `invalid_argument` if the metadata of the issuer cannot be read */
@@ -82,7 +86,7 @@ export class ProviderSignIn {
     const { store, now } = this.#options;
     const provider = await store.readProviderClient(providerId);
     const { url, checks } = await this.#call(provider, () =>
-      this.#protocol.authorizationUrl(provider, this.redirectUri),
+      this.#protocol.authorizationUrl(provider, this.redirectUri(provider)),
     );
     const pending: PendingSignIn = {
       ...checks,
@@ -94,13 +98,14 @@ export class ProviderSignIn {
   }
 
   /**
-   * Ends a sign-in with the parameters that the provider sent.
+   * Ends a sign-in with the parameters that the provider sent. A second response is refused.
+   * @param provider The provider that the redirect URI of the response names.
    * @param pending The cookie of {@link begin}.
    * @param replaced The session cookie of the request. Its session ends.
    * @throws ServiceError `gone`, `sign_in_refused`, ProviderFault
    */
   async finish(
-    response: Readonly<Record<string, string>>,
+    { provider: named, ...response }: Readonly<Record<string, string>>,
     pending: string | undefined,
     from: From,
     replaced?: string,
@@ -109,9 +114,17 @@ export class ProviderSignIn {
     const begun = await this.#pendingOf(pending);
     if (!isSame(begun.state, response.state ?? ''))
       throw new ServiceError('sign_in_refused', 'the response belongs to another sign-in: sign in again');
+    if (!(await store.takeSignIn(begun.state, begun.expiresAt))) throw usedSignIn();
     const provider = await store.readProviderClient(begun.providerId);
+    if (named !== (provider.hasOwnRedirect ? provider.id : undefined)) {
+      log.warn(
+        { provider: provider.name, redirectOf: named },
+        'a response came to the redirect URI of another provider',
+      );
+      throw new ServiceError('sign_in_refused', 'the response is from another identity provider: sign in again');
+    }
     const { claims, idToken, refreshToken } = await this.#call(provider, () =>
-      this.#protocol.exchange(provider, this.redirectUri, new URLSearchParams(response), begun),
+      this.#protocol.exchange(provider, this.redirectUri(provider), new URLSearchParams(response), begun),
     );
     const signedIn = await store
       .signInWithProvider(provider.id, claims, { idToken, refreshToken }, from, replaced)
@@ -203,8 +216,7 @@ export class ProviderSignIn {
   async #pendingOf(sealed: string | undefined): Promise<PendingSignIn> {
     const text = sealed === undefined ? undefined : await this.#options.store.openSignIn(sealed);
     const pending = text === undefined ? undefined : (JSON.parse(text) as PendingSignIn);
-    if (pending === undefined || pending.expiresAt <= this.#options.now())
-      throw new ServiceError('gone', 'this sign-in was used or has expired: sign in again');
+    if (pending === undefined || pending.expiresAt <= this.#options.now()) throw usedSignIn();
     return pending;
   }
 
@@ -222,6 +234,10 @@ export class ProviderSignIn {
       );
     }
   }
+}
+
+function usedSignIn(): ServiceError {
+  return new ServiceError('gone', 'this sign-in was used or has expired: sign in again');
 }
 
 function isPath(text: string): boolean {

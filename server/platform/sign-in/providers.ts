@@ -31,6 +31,7 @@ export interface ProviderEdit {
   email_domains?: readonly string[];
   requires_group?: boolean;
   links_by_email?: boolean;
+  own_redirect_uri?: boolean;
   recheck_s?: number;
   enabled?: boolean;
 }
@@ -50,6 +51,7 @@ export interface ProviderView {
   email_domains: string[];
   requires_group: boolean;
   links_by_email: boolean;
+  own_redirect_uri: boolean;
   recheck_s: number;
   enabled: boolean;
   /** The number of users that have signed in. */
@@ -69,6 +71,8 @@ export interface ProviderClient {
   scopes: string[];
   groupsClaim: string;
   params: Record<string, string>;
+  /** Whether its redirect URI names it. */
+  hasOwnRedirect: boolean;
   rev: number;
 }
 
@@ -151,6 +155,7 @@ export function createProvider(
       domains: '[]',
       requires_group: 0,
       links_by_email: 0,
+      own_redirect: 1,
       recheck_s: DEFAULT_RECHECK_S,
       status: 'active',
       created_at: nowMs,
@@ -243,6 +248,7 @@ export function toClient(row: ProviderRow, box: SecretBox): ProviderClient {
     scopes: JSON.parse(row.scopes) as string[],
     groupsClaim: row.groups_claim,
     params: JSON.parse(row.params) as Record<string, string>,
+    hasOwnRedirect: row.own_redirect === 1,
     rev: row.rev,
   };
 }
@@ -288,6 +294,7 @@ async function edited(tx: ServiceTx, box: SecretBox, row: ProviderRow, edit: Pro
   if (edit.email_domains !== undefined) next.domains = JSON.stringify(checkDomains(edit.email_domains));
   if (edit.requires_group !== undefined) next.requires_group = edit.requires_group ? 1 : 0;
   if (edit.links_by_email !== undefined) next.links_by_email = edit.links_by_email ? 1 : 0;
+  if (edit.own_redirect_uri !== undefined) next.own_redirect = edit.own_redirect_uri ? 1 : 0;
   if (edit.recheck_s !== undefined) next.recheck_s = edit.recheck_s;
   if (edit.enabled !== undefined) next.status = edit.enabled ? 'active' : 'disabled';
   return next;
@@ -353,6 +360,7 @@ function auditView(row: ProviderRow): object {
     email_domains: JSON.parse(row.domains) as string[],
     requires_group: row.requires_group === 1,
     links_by_email: row.links_by_email === 1,
+    own_redirect_uri: row.own_redirect === 1,
     recheck_s: row.recheck_s,
     enabled: row.status === 'active',
   };
@@ -384,6 +392,7 @@ async function toViews(db: ServiceDb | ServiceTx, rows: readonly ProviderRow[]):
     email_domains: JSON.parse(row.domains) as string[],
     requires_group: row.requires_group === 1,
     links_by_email: row.links_by_email === 1,
+    own_redirect_uri: row.own_redirect === 1,
     recheck_s: row.recheck_s,
     enabled: row.status === 'active',
     users: Number(counts.find(({ provider_id: id }) => id === row.id)?.num ?? 0),

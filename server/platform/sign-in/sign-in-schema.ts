@@ -2,12 +2,14 @@ import { sql } from 'kysely';
 import type { Component, MemberRole, Tx } from 'capstan/internal';
 
 /** Accounts of identity providers. */
-export const SIGN_IN: Component = { name: 'sign-in', steps: [createProviders] };
+export const SIGN_IN: Component = { name: 'sign-in', steps: [createProviders, addRedirects] };
 
 export interface SignInTables {
   identity_providers: ProviderRow;
   identities: IdentityRow;
   provider_sessions: ProviderSessionRow;
+  /** Sign-ins whose response has come. A second response is refused. */
+  used_sign_ins: { state_hash: string; expires_at: number };
   /** Memberships that the groups of a user gave. */
   group_memberships: { provider_id: string; user_id: string; org_id: string; role: MemberRole };
 }
@@ -32,6 +34,8 @@ export interface ProviderRow {
   /** Whether a user must be in a mapped group. */
   requires_group: 0 | 1;
   links_by_email: 0 | 1;
+  /** Whether its redirect URI names it. Others share one. */
+  own_redirect: 0 | 1;
   /** How long a sign-in counts before the provider must confirm it. */
   recheck_s: number;
   status: 'active' | 'disabled';
@@ -120,5 +124,22 @@ async function createProviders(tx: Tx): Promise<void> {
       column.notNull().check(sql`role in ('owner', 'admin', 'developer', 'viewer')`),
     )
     .addPrimaryKeyConstraint('group_memberships_pk', ['user_id', 'org_id', 'provider_id'])
+    .execute();
+}
+
+async function addRedirects(tx: Tx): Promise<void> {
+  await tx.schema
+    .alterTable('identity_providers')
+    .addColumn('own_redirect', 'smallint', (column) =>
+      column
+        .notNull()
+        .defaultTo(0)
+        .check(sql`own_redirect in (0, 1)`),
+    )
+    .execute();
+  await tx.schema
+    .createTable('used_sign_ins')
+    .addColumn('state_hash', 'text', (column) => column.primaryKey())
+    .addColumn('expires_at', 'bigint', (column) => column.notNull())
     .execute();
 }

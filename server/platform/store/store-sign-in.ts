@@ -9,6 +9,7 @@ import {
   type ProviderTokens,
   type ReadIdentity,
   signInWithProvider,
+  takeSignIn,
 } from '../sign-in/identities';
 import {
   createProvider,
@@ -47,6 +48,7 @@ export function signInMethods(context: StoreContext) {
         return Promise.resolve(undefined);
       }
     },
+    takeSignIn: (state: string, expiresAt: number) => takeSignIn(context, state, expiresAt),
     signInWithProvider: (
       providerId: string,
       claims: ProviderClaims,

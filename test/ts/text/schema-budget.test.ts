@@ -33,9 +33,18 @@ test('refuses schemas that would block the thread', () => {
     { $defs: { list: { enum: names(50_000) } }, allOf: names(1000).map(() => ({ $ref: '#/$defs/list' })) },
     'combines schemas',
   );
+  const bounded = (i: number) => ({ type: 'number', minimum: -123456.789012345 - i, maximum: 98765.4321 + i });
+  refuses(
+    { properties: Object.fromEntries(names(3000).map((name, i) => [name, bounded(i)])) },
+    'more than 100000 rules and constants',
+  );
 });
 
 test('accepts large and simple schemas', () => {
+  const percent = { type: 'number', minimum: 0, maximum: 100 };
+  expect(() =>
+    schemaToGrammar({ properties: Object.fromEntries(names(4000).map((name) => [name, percent])) }),
+  ).not.toThrow();
   expect(() => schemaToGrammar(objectOf(4000))).not.toThrow();
   expect(() =>
     schemaToGrammar({

@@ -93,5 +93,8 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 function view(call: Pick<ApiCall, 'context'>, provider: ProviderView): IdentityProvider {
-  return { ...provider, redirect_uri: providersOf(call).redirectUri };
+  return {
+    ...provider,
+    redirect_uri: providersOf(call).redirectUri({ id: provider.id, hasOwnRedirect: provider.own_redirect_uri }),
+  };
 }

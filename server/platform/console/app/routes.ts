@@ -22,6 +22,7 @@ const rare = (name: keyof typeof rarePages) => lazy(async () => page((await impo
 const setupPage = rare('SetupPage');
 const orgPage = rare('OrgPage');
 const accountPage = rare('AccountPage');
+const callbackPage = rare('SignInCallbackPage');
 
 /** Routes that need no session. */
 export const OPEN_ROUTES: readonly PageRoute[] = [
@@ -29,7 +30,8 @@ export const OPEN_ROUTES: readonly PageRoute[] = [
   { path: '/setup', page: setupPage },
   { path: '/invitation', page: rare('InvitationPage') },
   { path: '/reset', page: rare('ResetPage') },
-  { path: '/sign-in/callback', page: rare('SignInCallbackPage') },
+  { path: '/sign-in/callback', page: callbackPage },
+  { path: '/sign-in/callback/:provider', page: callbackPage },
 ];
 
 const deployment = ({ id }: Params) => `deployment ${id}`;

@@ -8,11 +8,11 @@ import { LinkButton } from '../ui/button';
 import { ProblemBanner, Skeleton } from '../ui/state';
 import { Gate } from './gate';
 
-/** The page to which an identity provider sends the browser back. */
-export function SignInCallbackPage() {
+/** The page to which an identity provider sends the browser back. A shared redirect URI names no `provider`. */
+export function SignInCallbackPage({ provider }: { provider?: string }) {
   const [response] = useState(takeResponse);
   const { run, problem } = useAction(async () => {
-    const returnTo = await finishWith(response);
+    const returnTo = await finishWith(provider === undefined ? response : { ...response, provider });
     await loadSession();
     navigate(returnTo, { replace: true });
   });

@@ -96,7 +96,10 @@ function holderOf(value: Json, route: UpstreamRoute): Json {
 /** Reads a JSON response in the client's own interface: renames the model and reads the usage. */
 export class PassedJson implements UsageReader {
   readonly #shownModel: string | undefined;
+  /** For a response that is not parsed. */
   readonly #tail = new UsageTail();
+  #usage: ReplicaUsage | undefined;
+  #isParsed = false;
   #pieces: Buffer[] | undefined = [];
   #numBytes = 0;
 
@@ -105,7 +108,7 @@ export class PassedJson implements UsageReader {
   }
 
   get usage(): ReplicaUsage | undefined {
-    return this.#tail.usage;
+    return this.#isParsed ? this.#usage : this.#tail.usage;
   }
 
   take(piece: Buffer): Buffer {
@@ -124,10 +127,14 @@ export class PassedJson implements UsageReader {
     if (this.#pieces === undefined) return EMPTY;
     const bytes = Buffer.concat(this.#pieces);
     this.#pieces = undefined;
-    if (this.#shownModel === undefined) return bytes;
     try {
       const value = objectOf(bytes.toString());
-      if (value === undefined || typeof value.model !== 'string') return bytes;
+      if (value === undefined) return bytes;
+      this.#isParsed = true;
+      // The text may have other fields of this name: a response repeats the tools of its client.
+      const usage = asObject(value.usage);
+      this.#usage = usage === undefined ? undefined : usageOf(usage);
+      if (this.#shownModel === undefined || typeof value.model !== 'string') return bytes;
       value.model = this.#shownModel;
       return Buffer.from(JSON.stringify(value));
     } catch {

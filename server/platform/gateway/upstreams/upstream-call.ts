@@ -85,6 +85,11 @@ export class UpstreamCall {
     return this.#passed(bytes, wanted);
   }
 
+  /** Known once the request is prepared. */
+  get isStream(): boolean {
+    return this.#isStream;
+  }
+
   /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */
   receive(response: UpstreamResponse): Promise<Received> {
     const { replica, path, requestId, idleTimeoutMs } = this.#parts;

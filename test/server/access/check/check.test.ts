@@ -527,6 +527,15 @@ describe('budgets', () => {
     expect(ask(text)).toMatchObject({ ok: true });
   });
 
+  test('a clock that was a year ahead leaves budgets as they are', async () => {
+    const { ask, put, budgets, clock } = setUp();
+    const { text, id } = put({ budget: { tokens: 100, period: 'day' } });
+    const sinceDay = Math.floor(clock.now() / 86_400_000);
+    budgets.update({ keyId: id, period: 'day', sinceDay: sinceDay + 365, tokens: 1 });
+    budgets.update({ keyId: id, period: 'day', sinceDay, tokens: 100 });
+    expect(await ask(text)).toMatchObject({ code: 'budget_exceeded' });
+  });
+
   test('a total budget never resets and can be raised', async () => {
     const parts = setUp();
     const record = parts.put({ budget: { tokens: 10, period: 'total' } });

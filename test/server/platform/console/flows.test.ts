@@ -105,6 +105,8 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     expect(await tab.axeFaults()).toEqual([]);
     await dialog.getByLabel('Groups and roles').fill('cn=ml, dc=corp = acme: admin\n\nviewers=lab:viewer');
     await dialog.getByRole('button', { name: 'Add identity provider' }).click();
+    await dialog.getByText('Register this redirect URI at the provider').waitFor();
+    await dialog.getByRole('button', { name: 'Close' }).last().click();
     await dialog.waitFor({ state: 'detached' });
     const posted = service.calls.find(({ method, path }) => method === 'POST' && path === '/identity-providers')!;
     expect(posted.body).toEqual({

@@ -165,6 +165,14 @@ test.each([
     expect(() => parse(text, { pieceBytes })).toThrow(ResponseSyntaxError);
 });
 
+test('refuses endless interim responses', () => {
+  const interim = 'HTTP/1.1 102 Processing\r\n\r\n';
+  const final = `${OK}Content-Length: 2\r\n\r\nhi`;
+  expect(parse(interim.repeat(100) + final).body).toBe('hi');
+  for (const pieceBytes of [7, 1_000])
+    expect(() => parse(interim.repeat(101) + final, { pieceBytes })).toThrow('more than 100 interim responses');
+});
+
 test('parses a long run of blanks in linear time', () => {
   const spaces = ' '.repeat(30_000);
   expect(() => parse(`${OK}X:${spaces}\x01\r\n\r\n`)).toThrow(ResponseSyntaxError);

@@ -567,6 +567,43 @@ describe('a converted response that fails', () => {
     expect(running.records[0].failures).toEqual(['cut']);
   });
 
+  test.each<['chat' | 'messages', object]>([
+    ['chat', {}],
+    ['chat', { prompt_tokens: -5, completion_tokens: 3 }],
+    ['chat', { prompt_tokens: 5, completion_tokens: 1e300 }],
+    ['chat', { prompt_tokens: '5', completion_tokens: 3.5 }],
+    ['messages', {}],
+    ['messages', { input_tokens: 5 }],
+    ['messages', { input_tokens: 5, output_tokens: -1 }],
+  ])('the usage of %s is unknown, not 0, if it has no counts: %j', async (served, usage) => {
+    const content = served === 'chat' ? 'Yo' : [{ type: 'text', text: 'Yo' }];
+    const message = { role: 'assistant', content };
+    const body =
+      served === 'chat' ? { choices: [{ message, finish_reason: 'stop' }] } : { ...message, stop_reason: 'end_turn' };
+    const running = await startUpstream((_request, response) => sendJson(response, { ...body, usage }), {
+      interfaces: [served],
+    });
+    const path = served === 'chat' ? '/v1/messages' : '/v1/chat/completions';
+    const response = await post(running.url, ask, path);
+    expect([response.status, await response.text()]).toEqual([200, expect.stringContaining('Yo')]);
+    await until(() => running.records.length === 1);
+    expect(running.records[0].usage).toBeUndefined();
+  });
+
+  test('an endless stream ends with an error event', async () => {
+    const comment = `:${'a'.repeat(2 ** 20)}\n\n`;
+    const running = await startUpstream((_request, response) => {
+      sendEvents(response, chunk({ content: 'a' }));
+      response.on('error', () => {});
+      const more = (): void => void (response.destroyed || response.write(comment, () => setImmediate(more)));
+      more();
+    });
+    const response = await post(running.url, { model: 'm', input: 'a', stream: true }, '/v1/responses');
+    expect(await response.text()).toContain('the stream is longer than 67108864 bytes');
+    await until(() => running.records.length === 1);
+    expect(running.records[0].failures).toEqual(['cut']);
+  });
+
   test.each([
     ['an array', '[]'],
     ['no choices', '{"choices":[]}'],

@@ -1,5 +1,5 @@
 /** Upstreams that refuse, stall, cut, lie or fail. Fallback only before the first byte, and nothing is billed twice. */
-import { createServer as createTcpServer } from 'node:net';
+import { createServer as createTcpServer, type Server } from 'node:net';
 import type { RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Target } from '../../../../server/platform/gateway/targets';
@@ -20,8 +20,14 @@ import {
   usage,
 } from './upstream-support';
 
-afterEach(closeAll);
+const servers: Server[] = [];
+afterEach(async () => {
+  await closeAll();
+  for (const server of servers.splice(0)) server.close();
+});
 
+/** Most characters of an event. */
+const MAX_EVENT_CHARS = 8 * 1024 * 1024;
 const times = { firstByteTimeoutMs: 200, idleTimeoutMs: 200, connectTimeoutMs: 100 };
 const good: RequestListener = (_request, response) => sendJson(response, { from: 'second', model: 'm', usage });
 const status =
@@ -120,19 +126,41 @@ test('an upstream that stalls after a chunk: the stream ends with an error', asy
   expect(seen).toEqual(['first']);
 });
 
-test('an upstream that responds twice is read once', async () => {
+/** Returns the base URL of a server that writes `pieces` to each connection, and closes it. */
+async function listenRaw(...pieces: readonly (string | Buffer)[]): Promise<string> {
   const server = createTcpServer((socket) => {
     socket.on('error', () => {});
     socket.once('data', () => {
-      const one = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`;
-      socket.write(one + one);
+      for (const piece of pieces) socket.write(piece);
+      socket.end();
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  servers.push(server);
+  return `http://localhost:${(server.address() as AddressInfo).port}/v1`;
+}
+
+test('an upstream that responds twice is read once', async () => {
+  const one = `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}`;
   const { url, targets } = await startChain(good);
-  targets.set(target('up', [upstream(`http://localhost:${(server.address() as AddressInfo).port}/v1`)]));
+  targets.set(target('up', [upstream(await listenRaw(one + one))]));
   for (let i = 0; i < 2; i++) expect(await (await post(url, { model: 'x' })).text()).toBe('{}');
-  server.close();
+});
+
+test.each([
+  ['until the connection ends', 'Connection: close\r\n\r\n', ''],
+  ['with a length', `Content-Length: ${MAX_EVENT_CHARS + 1}\r\n\r\n`, ''],
+  ['in one chunk', `Transfer-Encoding: chunked\r\n\r\n${(MAX_EVENT_CHARS + 1).toString(16)}\r\n`, '\r\n0\r\n\r\n'],
+])('an event that is one character too long at the end of a stream %s is cut', async (_what, framing, end) => {
+  const { url, targets, records } = await startUpstream(good);
+  const head = `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${framing}`;
+  // The last character is incomplete, so it counts when the stream ends.
+  const base = await listenRaw(head, 'x'.repeat(MAX_EVENT_CHARS), Buffer.from([0xe2]), end);
+  targets.set(target('up', [upstream(base)]));
+  const response = await post(url, { model: 'x', stream: true });
+  expect(await response.text()).toContain('upstream_unavailable');
+  await until(() => records.length === 1);
+  expect(records[0].failures).toEqual(['cut']);
 });
 
 test('an upstream that fails five times in a row is passed over, until it has had time', async () => {

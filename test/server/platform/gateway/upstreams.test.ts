@@ -169,6 +169,18 @@ test('returns no header that names the account', async () => {
     ]).toContain(name);
 });
 
+test('the usage of a response is its own, not a field of the tools that it repeats', async () => {
+  const tools = [{ type: 'function', name: 'f', parameters: { usage: { input_tokens: 0, output_tokens: 0 } } }];
+  const { url, records } = await startUpstream(
+    (_request, response) => sendJson(response, { usage: { input_tokens: 7, output_tokens: 3 }, tools }),
+    { interfaces: ['responses'] },
+  );
+  const ask = () => post(url, { model: 'x', input: 'a', tools }, '/v1/responses');
+  expect((await ask()).status).toBe(200);
+  await until(() => records.length === 1);
+  expect(records[0].usage).toEqual({ promptTokens: 7, completionTokens: 3, cachedTokens: 0 });
+});
+
 test('a stream reports its usage, which a client that did not ask for it does not see', async () => {
   const options: unknown[] = [];
   const { url, records } = await startUpstream(

@@ -348,7 +348,11 @@ overBackends((make) => {
 
     test.each(CALLS)('may finish what a client leaves, so that costs its reservation: %s', async (path, body) => {
       let hasArrived = (): void => {};
-      await deployUpstream(() => hasArrived());
+      let broken: ServerResponse | undefined;
+      await deployUpstream((response) => {
+        broken = response;
+        hasArrived();
+      });
       const id = await shop.budget({ amount: '0.002' });
       const client = new AbortController();
       const arrived = new Promise<void>((resolve) => (hasArrived = resolve));
@@ -356,12 +360,35 @@ overBackends((make) => {
       await arrived;
       client.abort();
       await left;
+      broken?.destroy();
       await until(() => shop.running.records.length === 1);
       const { spent, open } = await shop.spent(id);
       expect(open).toBe(0n);
       expect(spent).toBeGreaterThanOrEqual(BigInt(limitIn(bodies[0])) * 10_000n);
       expect(spent).toBeLessThanOrEqual(2_000_000n);
     });
+
+    test.each(CALLS.flatMap(([path, body]) => [true, false].map((isLong) => [path, isLong, body] as const)))(
+      'is billed by the usage of a response that its client has not waited for: %s, longer than 64 KiB: %s',
+      async (path, isLong, body) => {
+        const client = new AbortController();
+        await deployUpstream((response) => {
+          client.abort();
+          sendJson(response, {
+            choices: [
+              { message: { role: 'assistant', content: 'Yo'.repeat(isLong ? 50_000 : 1) }, finish_reason: 'stop' },
+            ],
+            usage: used,
+          });
+        });
+        const id = await shop.budget({ amount: '1' });
+        const sent = shop.leaving(`/d/chat${path}`, { model: 'm', ...body }, client.signal);
+        await sent.done;
+        expect(sent.send).not.toHaveBeenCalled();
+        expect(shop.running.records.map(({ status, usage }) => [status, usage?.completionTokens])).toEqual([[499, 4]]);
+        expect(await shop.spent(id)).toMatchObject({ spent: 50_000n, open: 0n });
+      },
+    );
 
     test('costs nothing if it refuses', async () => {
       await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
@@ -441,6 +468,21 @@ overBackends((make) => {
       ]);
       await until(() => shop.running.records.length === 1);
       expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
+    });
+
+    test.each([
+      ['{"modalities":["text","\\u0061udio"]}', 'modalities'],
+      ['{"audio":{"voice":"alloy","format":"wav"}}', 'audio'],
+      ['{"Audio":{}}', 'audio'],
+      [`{"modalities":["text"${',"text"'.repeat(5_000)},"audio"]}`, 'modalities'],
+    ])('gets no request for audio, which costs more than text: %s', async (body, param) => {
+      await shop.price({ model: 'chat', input: '1', output: '10' });
+      await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/chat/completions', body);
+      expect([response.status, await response.json()]).toMatchObject([400, { error: { param } }]);
+      expect(bodies).toEqual([]);
+      const text = await shop.post('/d/chat/v1/chat/completions', '{"modalities":["text"],"audio":null}');
+      expect(text.status).toBe(200);
     });
 
     test('gets no request for a response in the background, which is generated after its bill', async () => {

@@ -106,6 +106,26 @@ export class Shop {
     return costs;
   }
 
+  /** Sends a request whose client leaves when `signal` aborts. */
+  leaving(path: string, body: object, signal: AbortSignal): { done: Promise<void>; send: jest.Mock } {
+    const bytes = Buffer.from(JSON.stringify(body));
+    const send = jest.fn();
+    const request = {
+      method: 'POST',
+      path,
+      query: '',
+      headers: [
+        ['content-type', 'application/json'],
+        ['content-length', String(bytes.length)],
+      ],
+      remoteAddress: '127.0.0.1',
+      signal,
+      readBody: () => Promise.resolve(bytes),
+    };
+    const reply = { hasStarted: false, send, stream: send };
+    return { done: this.running.gateway.handle(request as never, reply as never), send };
+  }
+
   post(path: string, body: object | string, init: RequestInit = {}): Promise<Response> {
     return fetch(this.running.url + path, {
       method: 'POST',

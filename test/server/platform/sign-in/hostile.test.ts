@@ -73,7 +73,7 @@ overServices(() => {
     const url = new URL(await visitor.begin(id));
     expect(Object.fromEntries(url.searchParams)).toEqual({
       client_id: CLIENT_ID,
-      redirect_uri: `${ORIGIN}/sign-in/callback`,
+      redirect_uri: `${ORIGIN}/sign-in/callback/${id}`,
       response_type: 'code',
       scope: 'openid profile email',
       state: visitor.state,
@@ -85,7 +85,7 @@ overServices(() => {
     expect((await visitor.finish({ code: 'the code', state: visitor.state })).status).toBe(200);
     const [request] = hostile.requests;
     expect(request.get('code_verifier')).toMatch(/^[\w-]{43}$/);
-    expect(request.get('redirect_uri')).toBe(`${ORIGIN}/sign-in/callback`);
+    expect(request.get('redirect_uri')).toBe(`${ORIGIN}/sign-in/callback/${id}`);
   });
 
   const now = () => Math.floor(Date.now() / 1000);
@@ -118,6 +118,12 @@ overServices(() => {
     const reply = await attempt();
     expect([403, 502]).toContain(reply.status);
     expect(reply.headers['set-cookie']).toBeUndefined();
+  });
+
+  test('a response with a status that HTTP does not know is a fault of the provider', async () => {
+    hostile.failure = { status: 799, body: {} };
+    const reply = await attempt();
+    expect([reply.status, reply.body.code]).toEqual([502, 'provider_error']);
   });
 
   test('a response with another state, a stolen one, or without the cookie is refused', async () => {

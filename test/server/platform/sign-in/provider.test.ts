@@ -2,7 +2,7 @@
 import type { ProviderSignIn } from '../../../../server/platform/sign-in/provider-sign-in';
 import { alice, overServices, service } from '../api/suite';
 import { ORIGIN, PASSWORD, type Person, type Reply } from '../api/support';
-import { addSignIn, CLIENT_ID, CLIENT_SECRET, ISSUED_SCOPES, RealProvider, Visitor } from './support';
+import { addSignIn, CLIENT_ID, CLIENT_SECRET, HostileProvider, ISSUED_SCOPES, RealProvider, Visitor } from './support';
 
 const PROVIDERS = '/api/v1/identity-providers';
 const ADA = { email: 'ada@example.com', email_verified: true, name: 'Ada', groups: ['engineers'] };
@@ -32,6 +32,7 @@ overServices(() => {
     });
     expect([reply.status, reply.body.detail]).toEqual([201, undefined]);
     provider = reply.body;
+    await real.register(provider.redirect_uri);
   };
   const edit = (change: object): Promise<Reply> => root.send('PATCH', `${PROVIDERS}/${provider.id}`, change);
   const visit = async (subject: string, returnTo?: string): Promise<{ visitor: Visitor; reply: Reply }> => {
@@ -60,7 +61,7 @@ overServices(() => {
     await setUp();
     expect(provider).toMatchObject({
       has_client_secret: true,
-      redirect_uri: `${ORIGIN}/sign-in/callback`,
+      redirect_uri: `${ORIGIN}/sign-in/callback/${provider.id}`,
       enabled: true,
       mappings: [{ group: 'engineers', org: 'lab', role: 'developer' }],
       users: 0,
@@ -242,6 +243,52 @@ overServices(() => {
     expect((await visitor.get('/api/v1/me')).status).toBe(401);
     const owners = (await root.get('/api/v1/quotas?q=ada')).body.data;
     expect((await root.post(`/api/v1/users/${owners[0].owner.id}/password-reset`)).status).toBe(201);
+  });
+
+  test('a provider with the shared redirect URI keeps it until an administrator changes it', async () => {
+    await setUp({ own_redirect_uri: false });
+    expect(provider.redirect_uri).toBe(`${ORIGIN}/sign-in/callback`);
+    expect((await visit('ada')).reply.status).toBe(200);
+    provider = (await edit({ own_redirect_uri: true })).body;
+    expect(provider.redirect_uri).toBe(`${ORIGIN}/sign-in/callback/${provider.id}`);
+    await real.register(provider.redirect_uri);
+    expect((await visit('ada')).reply.status).toBe(200);
+  });
+
+  test('a sign-in has one response', async () => {
+    await setUp();
+    const visitor = new Visitor(service);
+    const response = await real.signIn(await visitor.begin(provider.id), 'ada');
+    const refused = await visitor.finish({ ...response, code: 'another code' });
+    expect([refused.status, refused.body.code]).toEqual([403, 'sign_in_refused']);
+    // The real code comes too late.
+    const late = await visitor.finish(response);
+    expect([late.status, late.body.code]).toEqual([410, 'gone']);
+  });
+
+  test('the code of one provider does not reach another one', async () => {
+    await setUp();
+    const evil = new HostileProvider();
+    await evil.start();
+    const { body: other } = await root.post(PROVIDERS, { name: 'Evil', issuer: evil.issuer, client_id: CLIENT_ID });
+    const visitor = new Visitor(service);
+    const begun = new URL(await visitor.begin(other.id));
+    // The other provider leads the browser to this one, with its own parameters.
+    const authorization = new URL(`${real.issuer}/auth`);
+    for (const name of ['client_id', 'response_type', 'scope', 'state', 'nonce', 'code_challenge'])
+      authorization.searchParams.set(name, begun.searchParams.get(name)!);
+    authorization.searchParams.set('code_challenge_method', 'S256');
+    authorization.searchParams.set('redirect_uri', provider.redirect_uri);
+    // The page that receives the response names the provider in its path.
+    const { iss: _, ...response } = await real.signIn(authorization.href, 'ada');
+    expect(response.code).toMatch(/./);
+    const reply = await visitor.finish({ ...response, provider: provider.id });
+    expect([reply.status, reply.body.detail]).toEqual([
+      403,
+      'the response is from another identity provider: sign in again',
+    ]);
+    expect(evil.requests).toEqual([]);
+    await evil.close();
   });
 
   test('signs out at the provider, too', async () => {

@@ -5,11 +5,16 @@ import Provider from 'oidc-provider';
 
 /** Claims by subject. */
 let users = {};
+let redirectUri;
 
 const server = http.createServer((request, response) => void handle(request, response));
 server.listen(0, '127.0.0.1', () => process.send({ issuer: issuer() }));
 process.on('message', (message) => {
-  users = message.users;
+  if (message.users !== undefined) users = message.users;
+  if (message.redirectUri !== undefined) {
+    redirectUri = message.redirectUri;
+    provider = undefined;
+  }
   process.send({ isSet: true });
 });
 process.on('disconnect', () => process.exit());
@@ -30,7 +35,7 @@ function makeProvider() {
       {
         client_id: 'capstan',
         client_secret: 'the secret of the client',
-        redirect_uris: ['http://console.test:8090/sign-in/callback'],
+        redirect_uris: [redirectUri ?? 'http://console.test:8090/sign-in/callback'],
         post_logout_redirect_uris: ['http://console.test:8090/sign-in'],
         grant_types: ['authorization_code', 'refresh_token'],
       },

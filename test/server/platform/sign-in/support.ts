@@ -51,6 +51,12 @@ export class RealProvider {
     await once(this.#child, 'message');
   }
 
+  /** Registers the redirect URI of the client. */
+  async register(redirectUri: string): Promise<void> {
+    this.#child.send({ redirectUri });
+    await once(this.#child, 'message');
+  }
+
   /** Follows the redirects as the browser of `subject`, and returns the parameters of the response. */
   async signIn(url: string, subject: string): Promise<Record<string, string>> {
     const cookies = new Map<string, string>();
@@ -192,6 +198,8 @@ export class Visitor extends Person {
   /** The cookie of the sign-in. */
   pending = '';
   state = '';
+  /** The provider that the redirect URI names. */
+  redirectOf: string | undefined;
   readonly #service: Service;
 
   constructor(service: Service) {
@@ -207,11 +215,16 @@ export class Visitor extends Person {
     if (reply.status !== 200) throw new Error(reply.text);
     this.pending = reply.headers['set-cookie'].split(';')[0];
     this.state = reply.body.state;
+    const redirect = new URL(new URL(reply.body.url as string).searchParams.get('redirect_uri')!);
+    this.redirectOf = redirect.pathname.split('/')[3];
     return reply.body.url;
   }
 
   async finish(response: Record<string, string>): Promise<Reply> {
-    const reply = await this.#send('/api/v1/auth/providers/callback', response);
+    const reply = await this.#send('/api/v1/auth/providers/callback', {
+      ...(this.redirectOf === undefined ? {} : { provider: this.redirectOf }),
+      ...response,
+    });
     if (reply.status !== 200) return reply;
     this.cookie = [reply.headers['set-cookie']].flat()[0].split(';')[0];
     this.sessionSecret = reply.headers['x-session-secret'];

@@ -14,9 +14,9 @@ import { Card, Page } from '../../ui/page';
 import { Empty, Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
 import { toast } from '../../ui/toast';
-import { ProviderDialog } from './provider-form';
+import { ProviderDialog, RedirectDialog } from './provider-form';
 
-type Open = { what: 'create' } | { what: 'edit' | 'delete'; of: IdentityProvider } | null;
+type Open = { what: 'create' } | { what: 'edit' | 'delete' | 'register'; of: IdentityProvider } | null;
 
 /** The OpenID Connect providers of the sign-in. Only for administrators of the service. */
 export function IdentityProvidersPage() {
@@ -28,6 +28,10 @@ export function IdentityProvidersPage() {
     close();
     providers.reload();
     toast(t('action.saved'));
+  };
+  const created = (of: IdentityProvider) => {
+    done();
+    setOpen({ what: 'register', of });
   };
   const change = useAction(async ({ id, rev }: IdentityProvider, enabled: boolean) => {
     await call('PATCH', `/identity-providers/${id}`, { body: { enabled }, ifMatch: rev });
@@ -86,7 +90,8 @@ export function IdentityProvidersPage() {
           }
         </Loaded>
       </Card>
-      {open?.what === 'create' && <ProviderDialog onClose={close} onDone={done} />}
+      {open?.what === 'create' && <ProviderDialog onClose={close} onDone={created} />}
+      {open?.what === 'register' && <RedirectDialog of={open.of} onClose={close} />}
       {open?.what === 'edit' && <ProviderDialog edited={open.of} onClose={close} onDone={done} />}
       {open?.what === 'delete' && <DeleteDialog of={open.of} onClose={close} onDone={done} />}
     </Page>

@@ -42,6 +42,7 @@ export function ProviderDialog({
       requires_group: draft.requiresGroup,
       links_by_email: draft.linksByEmail,
       recheck_s: minutes! * 60,
+      ...(edited?.own_redirect_uri === false ? { own_redirect_uri: draft.hasOwnRedirect } : {}),
     };
     onDone(
       edited === undefined
@@ -75,12 +76,8 @@ export function ProviderDialog({
       }
     >
       <ProblemBanner problem={action.problem} />
-      <p class="soft">{t('idp.redirectHint')}</p>
-      <CopyLine
-        text={edited?.redirect_uri ?? `${location.origin}/sign-in/callback`}
-        label={t('idp.redirect')}
-        isWrapped
-      />
+      <p class="soft">{t(edited === undefined ? 'idp.redirectLater' : 'idp.redirectHint')}</p>
+      {edited !== undefined && <CopyLine text={edited.redirect_uri} label={t('idp.redirect')} isWrapped />}
       <div class="columns">
         <TextField
           label={t('idp.name')}
@@ -162,6 +159,14 @@ export function ProviderDialog({
           isChecked={draft.linksByEmail}
           onChange={(linksByEmail) => set({ linksByEmail })}
         />
+        {edited?.own_redirect_uri === false && (
+          <Checkbox
+            label={t('idp.ownRedirect')}
+            hint={t('idp.ownRedirectHint', { uri: `${edited.redirect_uri}/${edited.id}` })}
+            isChecked={draft.hasOwnRedirect}
+            onChange={(hasOwnRedirect) => set({ hasOwnRedirect })}
+          />
+        )}
       </div>
       <div class="columns">
         <TextField
@@ -201,6 +206,26 @@ export function ProviderDialog({
   );
 }
 
+/** Shows what to register at a new provider. */
+export function RedirectDialog({ of, onClose }: { of: IdentityProvider; onClose: () => void }) {
+  return (
+    <Dialog
+      title={t('idp.redirect')}
+      isWide
+      onClose={onClose}
+      onSubmit={onClose}
+      foot={
+        <Button type="submit" look="primary">
+          {t('action.close')}
+        </Button>
+      }
+    >
+      <p class="soft">{t('idp.redirectHint')}</p>
+      <CopyLine text={of.redirect_uri} label={t('idp.redirect')} isWrapped />
+    </Dialog>
+  );
+}
+
 interface Draft {
   name: string;
   issuer: string;
@@ -214,6 +239,7 @@ interface Draft {
   minutes: string;
   requiresGroup: boolean;
   linksByEmail: boolean;
+  hasOwnRedirect: boolean;
 }
 
 function draftOf(provider: IdentityProvider | undefined): Draft {
@@ -230,5 +256,6 @@ function draftOf(provider: IdentityProvider | undefined): Draft {
     minutes: String(Math.ceil((provider?.recheck_s ?? DEFAULT_RECHECK_MIN * 60) / 60)),
     requiresGroup: provider?.requires_group ?? false,
     linksByEmail: provider?.links_by_email ?? false,
+    hasOwnRedirect: provider?.own_redirect_uri ?? true,
   };
 }
