@@ -81,7 +81,7 @@ const CONVERSATION = {
 export const MESSAGES_REQUEST = object(
   {
     ...CONVERSATION,
-    max_tokens: integer({ minimum: 1 }),
+    max_tokens: integer({ minimum: 0 }),
     stream: boolean,
     stop_sequences: array(nonEmptyText, {
       maxItems: MAX_STOPS,
