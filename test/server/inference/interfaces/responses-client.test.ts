@@ -72,6 +72,11 @@ test('a response that was not made in the background cannot be cancelled', async
   await expect(client.responses.cancel('resp_1')).rejects.toMatchObject({ status: 404, code: 'response_not_found' });
 });
 
+test('compacting is not implemented, and the client does not retry it', async () => {
+  const compacting = client.responses.compact({ model: 'tiny' as never, input: 'Hi' }, { maxRetries: 1 });
+  await expect(compacting).rejects.toMatchObject({ status: 501, code: 'not_implemented' });
+});
+
 test('a text gets a text, with usage', async () => {
   const response = await client.responses.create({ model: 'tiny', input: 'Hi', instructions: 'Be brief.' });
   expect(response).toMatchObject({
