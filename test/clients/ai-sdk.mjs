@@ -1,14 +1,19 @@
-// The Vercel AI SDK with its providers for compatible servers and for OpenAI. Run it where all are installed.
+// The Vercel AI SDK with its providers for compatible servers, OpenAI, Anthropic and Cohere. Run it where all are installed.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
-const { baseURL, keys, rejects, run, weatherParameters } = await import(pathToFileURL(process.env.CHECKS_MODULE).href);
+const { baseURL, embedderURL, keys, rejects, run, weatherParameters } = await import(
+  pathToFileURL(process.env.CHECKS_MODULE).href
+);
 const require = createRequire(`${process.cwd()}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
-const { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText, tool } = await load('ai');
+const { APICallError, embedMany, generateText, jsonSchema, Output, rerank, stepCountIs, streamText, tool } =
+  await load('ai');
 const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
 const { createOpenAI } = await load('@ai-sdk/openai');
+const { createAnthropic } = await load('@ai-sdk/anthropic');
+const { createCohere } = await load('@ai-sdk/cohere');
 const { z } = await load('zod');
 
 const make = (apiKey, model = 'demo') =>
@@ -102,6 +107,34 @@ await run(`ai ${require('ai/package.json').version}`, {
       output: Output.object({ schema: z.object({ name: z.string(), age: z.number().int() }) }),
     });
     assert.deepEqual(Object.keys(await result.output), ['name', 'age']);
+  },
+  "tools and objects, through Anthropic's provider": async () => {
+    const model = createAnthropic({ baseURL, apiKey: keys.good })('demo');
+    const { text } = await ask({ prompt: 'What is the weather in Paris?', tools, stopWhen: stepCountIs(3) }, model);
+    assert.match(text, /21/);
+    const schema = z.object({ name: z.string(), age: z.number().int() });
+    const { output } = await ask(
+      { prompt: 'Extract as JSON: Anna is 31 years old.', output: Output.object({ schema }) },
+      model,
+    );
+    assert.deepEqual(output, { name: 'Anna', age: 31 });
+  },
+  embeddings: async () => {
+    const model = createOpenAI({ baseURL: embedderURL, apiKey: 'any' }).embeddingModel('embedder');
+    const { embeddings } = await embedMany({ model, values: ['a', 'b'] });
+    assert.deepEqual(
+      embeddings.map(({ length }) => length),
+      [64, 64],
+    );
+  },
+  "reranking, through Cohere's provider": async () => {
+    const provider = createCohere({ baseURL: embedderURL.replace('/v1', '/v2'), apiKey: 'any' });
+    const documents = ['Größe 😀', 'What is Capstan?'];
+    const { ranking } = await rerank({ model: provider.reranking('embedder'), query: documents[1], documents });
+    assert.deepEqual(
+      ranking.map(({ originalIndex }) => originalIndex),
+      [1, 0],
+    );
   },
   'error 400': () => rejects(ask({ temperature: 5 }), isCallError(400)),
   'error 401': () => rejects(ask({}, make(keys.unknown)), isCallError(401)),

@@ -7,15 +7,15 @@ dir=${CLIENTS_DIR:-$PWD/build/clients}
 table=${1:-}
 
 python=$dir/venv/bin/python
-if ! "$python" -c 'import openai, litellm, langchain_openai' 2>/dev/null; then
+if ! "$python" -c 'import anthropic, openai, litellm, langchain_openai' 2>/dev/null; then
   python3 -m venv "$dir/venv"
   "$dir/venv/bin/pip" install --quiet --no-compile -r test/clients/requirements.txt
 fi
-if [ ! -d "$dir/ai-sdk/node_modules/@ai-sdk/openai" ]; then
+if [ ! -d "$dir/ai-sdk/node_modules/@ai-sdk/cohere" ]; then
   mkdir -p "$dir/ai-sdk"
   echo '{ "private": true }' > "$dir/ai-sdk/package.json"
   npm install --prefix "$dir/ai-sdk" --no-audit --no-fund --silent ai@7.0.173 @ai-sdk/openai@4.0.118 \
-    @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
+    @ai-sdk/openai-compatible@3.0.92 @ai-sdk/anthropic@4.0.105 @ai-sdk/cohere@4.0.52 zod@4.6.7
 fi
 if [ ! -d "$dir/agents/node_modules/@openai/agents" ]; then
   mkdir -p "$dir/agents"

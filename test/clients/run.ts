@@ -18,6 +18,8 @@ const [python, aiSdkDir, agentsDir, table] = process.argv.slice(2);
 const here = (name: string) => join(__dirname, name);
 const CLIENTS: readonly { command: string; args: string[]; cwd?: string }[] = [
   { command: python, args: [here('openai_client.py')] },
+  { command: python, args: [here('anthropic_client.py')] },
+  { command: python, args: [here('types_client.py')] },
   { command: process.execPath, args: [here('openai-npm.mjs')] },
   { command: python, args: [here('litellm_client.py')] },
   { command: python, args: [here('langchain_client.py')] },

@@ -28,39 +28,58 @@ export function resultOf(content: string | readonly InnerBlock[], path: string):
     const at = `${path}[${i}]`;
     return block.type === REFERENCE
       ? `Found the tool ${required(block.tool_name, `${at}.tool_name`)}.`
-      : readable(block, at, `text, document or ${REFERENCE}`);
+      : readable(block, at, `text, document, search_result or ${REFERENCE}`);
   });
 }
 
-/** Returns the text of a block with a text or a document. */
+/** Returns the text of a block with a text, a document or a search result. */
 export function readable(block: InnerBlock, path: string, expected: string): string {
-  return block.type === 'document' ? documentOf(block, path) : textOf(block, path, expected);
+  if (block.type === 'document') return documentOf(block, path);
+  return block.type === 'search_result' ? searchResultOf(block, path) : textOf(block, path, expected);
 }
 
 function documentOf({ source, title, context, citations }: InnerBlock, path: string): string {
-  if ((citations as { enabled?: unknown } | undefined)?.enabled === true) {
-    const param = `${path}.citations`;
-    const message = `${param}: expected citations that are not enabled, because this server makes none`;
-    throw new ApiError('unsupported_value', message, { param });
-  }
+  refuseCitations(citations, path);
+  const content = sourceOf(required(source, `${path}.source`), `${path}.source`);
+  return elementOf('document', { title, context }, content);
+}
+
+function searchResultOf({ source, title, content, citations }: InnerBlock, path: string): string {
+  refuseCitations(citations, path);
+  const origin = required(source, `${path}.source`);
+  if (typeof origin !== 'string') throw notOfType(`${path}.source`, 'a string', origin);
+  const texts = textsOf(required(content, `${path}.content`), `${path}.content`);
+  return elementOf('search_result', { source: origin, title }, texts.join('\n'));
+}
+
+function elementOf(name: string, attributes: Readonly<Record<string, string | undefined>>, content: string): string {
   const lines = [
-    '<document>',
-    ...(title === undefined || title === '' ? [] : [`<title>${title}</title>`]),
-    ...(context === undefined || context === '' ? [] : [`<context>${context}</context>`]),
-    `<content>\n${sourceOf(required(source, `${path}.source`), `${path}.source`)}\n</content>`,
-    '</document>',
+    `<${name}>`,
+    ...Object.entries(attributes).flatMap(([key, value = '']) => (value === '' ? [] : [`<${key}>${value}</${key}>`])),
+    `<content>\n${content}\n</content>`,
+    `</${name}>`,
   ];
   // Chat templates put nothing between the texts of a message.
   return `${lines.join('\n')}\n`;
 }
 
+function refuseCitations(citations: unknown, path: string): void {
+  if ((citations as { enabled?: unknown } | undefined)?.enabled !== true) return;
+  const param = `${path}.citations`;
+  const message = `${param}: expected citations that are not enabled, because this server makes none`;
+  throw new ApiError('unsupported_value', message, { param });
+}
+
 function sourceOf(source: NonNullable<InnerBlock['source']>, path: string): string {
-  if (typeof source === 'string')
-    throw new ApiError('invalid_type', `${path}: expected an object, got ${show(source)}`, { param: path });
+  if (typeof source === 'string') throw notOfType(path, 'an object', source);
   const { type, data, content } = source;
   if (type === 'text') return required(data, `${path}.data`);
   if (type === 'content') return textsOf(required(content, `${path}.content`), `${path}.content`).join('\n');
   throw unsupported(type, 'text or content, because this model reads no PDF files', path);
+}
+
+function notOfType(param: string, expected: string, received: unknown): ApiError {
+  return new ApiError('invalid_type', `${param}: expected ${expected}, got ${show(received)}`, { param });
 }
 
 export function unsupported(type: string, expected: string, path: string): ApiError {

@@ -84,8 +84,7 @@ function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], pat
   content.forEach((block, i) => {
     const at = `${path}[${i}]`;
     if (block.type !== 'tool_result') {
-      const { content: _results, ...inner } = block;
-      return texts.push(readable(inner, at, 'text, document or tool_result'));
+      return texts.push(readable(block, at, 'text, document, search_result or tool_result'));
     }
     endText();
     const text = resultOf(block.content ?? '', `${at}.content`).join('\n');

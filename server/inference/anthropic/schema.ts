@@ -19,12 +19,13 @@ const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array
 const textBlocks = stringOr(array(object({ type: string, text: string }, ['type']), blocks), blocks);
 
 /**
- * The fields of texts, documents and references to tools. Blocks that are not served have other values in some of them.
+ * The fields of texts, documents, search results and references to tools. Blocks that are not served have other values in some of them.
  */
 const innerBlock = {
   type: string,
   text: string,
   source: stringOr(object({ type: string, data: string, content: textBlocks }, ['type'])),
+  content: textBlocks,
   title: string,
   context: string,
   citations: unsafe<unknown>({}),
@@ -81,7 +82,7 @@ const CONVERSATION = {
 export const MESSAGES_REQUEST = object(
   {
     ...CONVERSATION,
-    max_tokens: integer({ minimum: 1 }),
+    max_tokens: integer({ minimum: 0 }),
     stream: boolean,
     stop_sequences: array(nonEmptyText, {
       maxItems: MAX_STOPS,

@@ -165,6 +165,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
   },
   ...[
     'POST /v1/chat/completions/render',
+    'POST /v1/responses/compact',
     'POST /apply-template',
     'GET /load',
     'GET /slots',

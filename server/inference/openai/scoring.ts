@@ -28,6 +28,8 @@ export async function rerank(context: OpenAiContext, request: HttpRequest, reply
       ...head,
       usage: { prompt_tokens: promptTokens, total_tokens: totalTokens },
       results: results.slice(0, topN),
+      // Clients of Cohere's interface read the usage here, or refuse a response without it.
+      meta: { tokens: { input_tokens: promptTokens } },
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {

@@ -283,6 +283,7 @@ export const RESPONSE_SCHEMAS = {
       exactly({ index: count, relevance_score: { type: 'number' } }, { document: exactly({ text: string }) }),
       { description: 'The most relevant document first. index is its place in the request.' },
     ),
+    meta: exactly({ tokens: exactly({ input_tokens: count }) }),
   }),
   Scores: exactly({
     id: string,

@@ -70,7 +70,7 @@ export const RESPONSES_SCHEMAS = {
     usage: nullable(
       exactly({
         input_tokens: count,
-        input_tokens_details: exactly({ cached_tokens: count }),
+        input_tokens_details: exactly({ cached_tokens: count, cache_write_tokens: { const: 0 } }),
         output_tokens: count,
         output_tokens_details: exactly({ reasoning_tokens: count }),
         total_tokens: count,

@@ -59,7 +59,8 @@ export function statusOf(reason: FinishReason): ResponseStatus {
 function responseUsage({ promptTokens, completionTokens, totalTokens, cachedTokens, reasoningTokens = 0 }: Usage) {
   return {
     input_tokens: promptTokens,
-    input_tokens_details: { cached_tokens: cachedTokens },
+    // The prefix cache costs nothing to write, and clients require the field.
+    input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0 },
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: reasoningTokens },
     total_tokens: totalTokens,

@@ -26,6 +26,7 @@ const REPEATABLE_PATHS = new Set([
   '/v1/score',
   '/v1/responses',
   INPUT_TOKENS_PATH,
+  '/v1/responses/compact',
   '/v1/messages',
   '/v1/messages/count_tokens',
   '/v1/audio/transcriptions',

@@ -54,7 +54,7 @@ export interface StorageOptions {
 }
 
 /** Paths that look like those of a stored object, but are served by models. */
-const MODEL_PATHS: ReadonlySet<string> = new Set([`${CHAT_PATH}/render`, INPUT_TOKENS_PATH]);
+const MODEL_PATHS: ReadonlySet<string> = new Set([`${CHAT_PATH}/render`, INPUT_TOKENS_PATH, '/v1/responses/compact']);
 
 type Context = RequestContext & StoreContext & Pick<OwnerRequest, 'deploymentId' | 'reach'>;
 

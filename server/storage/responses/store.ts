@@ -2,6 +2,9 @@
 export interface StoredItem {
   readonly type?: string | undefined;
   readonly id?: string | undefined;
+  readonly role?: string | undefined;
+  readonly status?: string | undefined;
+  readonly content?: unknown;
 }
 
 /** A response and what a later request needs to continue it. */

@@ -58,9 +58,19 @@ async function listInputItems(context: StoreContext, request: HttpRequest, reply
   const items: PagedItems = {
     length: input.length,
     indexOf: (itemId, isAscending) => indexOfItem(input, id, itemId, isAscending),
-    at: (i) => ({ ...input[i], type: input[i].type ?? 'message', id: input[i].id ?? inputItemId(id, i) }),
+    at: (i) => listedItem(input[i], inputItemId(id, i)),
   };
   sendJson(reply, pageOf(items, query));
+}
+
+/** Returns an item of a list. Requests may shorten messages; the list has the whole form. */
+function listedItem({ type = 'message', id, ...item }: StoredItem, defaultId: string): StoredItem & { id: string } {
+  const { role, status = 'completed', content } = item;
+  const whole = { ...item, type, id: id ?? defaultId };
+  if (type !== 'message') return whole;
+  if (typeof content !== 'string') return { ...whole, status };
+  const part = role === 'assistant' ? { type: 'output_text', annotations: [] } : { type: 'input_text' };
+  return { ...whole, status, content: [{ ...part, text: content }] };
 }
 
 /** Returns the index of the first item with an id in the order of the list, or -1. */

@@ -279,6 +279,41 @@ test('documents of text are text for the model', async () => {
   expect(prompts[1]).toContain(`<tool_response>${texts[0]}`);
 });
 
+test('search results are text for the model', async () => {
+  script('Yes', 'Yes');
+  const found: Anthropic.SearchResultBlockParam = {
+    type: 'search_result',
+    source: 'https://a.b/rope',
+    title: 'Rope',
+    content: [
+      { type: 'text', text: 'Pull' },
+      { type: 'text', text: 'hard.' },
+    ],
+    citations: { enabled: false },
+  };
+  const text =
+    '<search_result>\n<source>https://a.b/rope</source>\n<title>Rope</title>\n<content>\nPull\nhard.\n</content>\n</search_result>\n';
+  const content = [found, { type: 'text' as const, text: 'Summarize.' }];
+  await client.messages.create({ ...BASE, messages: [{ role: 'user', content }] });
+  expect(prompts[0]).toContain(`${text}\nSummarize.`);
+  await client.messages.create({
+    ...BASE,
+    messages: [
+      ...ASK,
+      { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'search', input: {} }] },
+      { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: [found] }] },
+    ],
+  });
+  expect(prompts[1]).toContain(`<tool_response>${text}`);
+});
+
+test('a request for no tokens fills the cache and writes nothing', async () => {
+  const message = await client.messages.create({ ...BASE, max_tokens: 0, messages: ASK });
+  expect(message).toMatchObject({ content: [], stop_reason: 'max_tokens', usage: { output_tokens: 0 } });
+  const events = await eventsOf({ max_tokens: 0 });
+  expect(events.map(({ name }) => name)).toEqual(['message_start', 'ping', 'message_delta', 'message_stop']);
+});
+
 test('a text with citations of another server is a text', async () => {
   script('Yes');
   const cited = { type: 'text', text: 'Earlier.', citations: [{ type: 'char_location', cited_text: 'a' }] };
@@ -333,11 +368,23 @@ test.each<[string, object, RegExp]>([
     { system: [{ type: 'document', source: { type: 'text', data: 'a' } }] },
     /^system\[0\]\.type: .* got "document"/,
   ],
-  [
-    'a search result',
-    { messages: [{ role: 'user', content: [{ type: 'search_result', source: 'a', title: 'b', content: [] }] }] },
-    /got "search_result"/,
-  ],
+  ...(
+    [
+      ['no source', { source: undefined }, /^messages\[0\]\.content\[0\]\.source: /],
+      ['an object as source', { source: { type: 'text' } }, /\.source: expected a string/],
+      ['no content', { content: undefined }, /^messages\[0\]\.content\[0\]\.content: /],
+      ['an image', { content: [{ type: 'image' }] }, /\.content\[0\]\.content\[0\]\.type: .* got "image"/],
+      ['citations', { citations: { enabled: true } }, /^messages\[0\]\.content\[0\]\.citations: /],
+    ] as const
+  ).map(([name, fields, message]): [string, object, RegExp] => [
+    `a search result with ${name}`,
+    {
+      messages: [
+        { role: 'user', content: [{ type: 'search_result', source: 'a', title: 'b', content: [], ...fields }] },
+      ],
+    },
+    message,
+  ]),
   ['no max_tokens', { max_tokens: null }, /^max_tokens: /],
   ['no messages', { messages: [] }, /^messages: /],
   ['a wrong role', { messages: [{ role: 'tool', content: 'x' }] }, /^messages\[0\]\.role: /],

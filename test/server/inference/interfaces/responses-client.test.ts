@@ -72,6 +72,11 @@ test('a response that was not made in the background cannot be cancelled', async
   await expect(client.responses.cancel('resp_1')).rejects.toMatchObject({ status: 404, code: 'response_not_found' });
 });
 
+test('compacting is not implemented, and the client does not retry it', async () => {
+  const compacting = client.responses.compact({ model: 'tiny' as never, input: 'Hi' }, { maxRetries: 1 });
+  await expect(compacting).rejects.toMatchObject({ status: 501, code: 'not_implemented' });
+});
+
 test('a text gets a text, with usage', async () => {
   const response = await client.responses.create({ model: 'tiny', input: 'Hi', instructions: 'Be brief.' });
   expect(response).toMatchObject({
@@ -91,7 +96,7 @@ test('a text gets a text, with usage', async () => {
   });
   const usage = response.usage!;
   expect(usage.total_tokens).toBe(usage.input_tokens + usage.output_tokens);
-  expect(usage.input_tokens_details.cached_tokens).toBe(0);
+  expect(usage.input_tokens_details).toEqual({ cached_tokens: 0, cache_write_tokens: 0 });
   expect(usage.output_tokens).toBeGreaterThan(0);
 });
 
@@ -391,13 +396,31 @@ test('input items come in pages, in both orders', async () => {
   const texts = async (query: OpenAI.Responses.InputItemListParams) => {
     const found: unknown[] = [];
     for await (const item of client.responses.inputItems.list(id, { limit: 2, ...query }))
-      found.push((item as { content: unknown }).content);
-    return found;
+      found.push((item as OpenAI.Responses.ResponseInputMessageItem).content);
+    return found.flat().map((part) => (part as OpenAI.Responses.ResponseInputText).text);
   };
   expect(await texts({ order: 'asc' })).toEqual(['item 0', 'item 1', 'item 2', 'item 3', 'item 4']);
   expect(await texts({})).toEqual(['item 4', 'item 3', 'item 2', 'item 1', 'item 0']);
   await expect(texts({ after: `item_${id.slice('resp_'.length)}0005` })).rejects.toMatchObject({ param: 'after' });
   await expect(texts({ limit: 0 })).rejects.toMatchObject({ status: 400, param: 'limit' });
+});
+
+test('listed messages have the whole form, also if the request has shorter ones', async () => {
+  const input: ResponseInputItem[] = [
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello' },
+    { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Bye' }] },
+    { type: 'function_call_output', call_id: 'a', output: '1' },
+  ];
+  const { id } = await client.responses.create({ model: 'tiny', input });
+  const { data } = await client.responses.inputItems.list(id, { order: 'asc' });
+  const message = { type: 'message', status: 'completed' };
+  expect(data.map(({ id: _id, ...item }) => item)).toEqual([
+    { ...message, role: 'user', content: [{ type: 'input_text', text: 'Hi' }] },
+    { ...message, role: 'assistant', content: [{ type: 'output_text', text: 'Hello', annotations: [] }] },
+    { ...message, role: 'user', content: [{ type: 'input_text', text: 'Bye' }] },
+    { type: 'function_call_output', call_id: 'a', output: '1' },
+  ]);
 });
 
 test('a reference to an output item stands for the item', async () => {

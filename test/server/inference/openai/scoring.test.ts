@@ -25,14 +25,18 @@ const score = (body: object): Promise<MemoryReply> => post(app, '/score', body);
 const indicesOf = ({ json }: MemoryReply): number[] => json.results.map(({ index }: { index: number }) => index);
 
 describe.each(RERANK_PATHS)('%s', (path) => {
-  test('sorts documents, with the keys of vLLM', async () => {
+  test('sorts documents, with the keys of vLLM, and the usage as Cohere has it', async () => {
     const reply = await post(app, path, { model: 'tiny', query: 'hello', documents: DOCUMENTS });
     expect(reply.status).toBe(200);
     const { id, results, ...rest } = reply.json;
-    expect(keysOf(reply.json)).toBe('id model usage results');
+    expect(keysOf(reply.json)).toBe('id model usage results meta');
     expect(id).toBe(`rerank-${reply.headers['X-Request-Id']}`);
     const numTokens = 4 * 5 + DOCUMENTS.join('').length;
-    expect(rest).toEqual({ model: 'tiny', usage: { prompt_tokens: numTokens, total_tokens: numTokens } });
+    expect(rest).toEqual({
+      model: 'tiny',
+      usage: { prompt_tokens: numTokens, total_tokens: numTokens },
+      meta: { tokens: { input_tokens: numTokens } },
+    });
     expect(keysOf(results[0])).toBe('index document relevance_score');
     expect(results[0]).toEqual({ index: 1, document: { text: 'hello' }, relevance_score: expect.closeTo(1, 5) });
     const scores: number[] = results.map((result: any) => result.relevance_score);

@@ -168,9 +168,18 @@ test.each([
   ['PUT', '/v1/chat/completions', 405, 'GET, POST'],
   ['GET', '/v1/chat/completions/render', 405, 'POST, OPTIONS'],
   ['GET', '/v1/responses/input_tokens', 405, 'POST, OPTIONS'],
+  ['GET', '/v1/responses/compact', 405, 'POST, OPTIONS'],
 ])('%s %s has status %d', async (method, path, status, allowed) => {
   const response = await fetch(kept.url + path, { method, headers: { Authorization: `Bearer ${tenants.alice.key}` } });
   expect([response.status, response.headers.get('allow')]).toEqual([status, allowed]);
+});
+
+test('the replica says whether it can compact', async () => {
+  const { responses } = kept.client('alice');
+  await expect(responses.compact({ model: 'chat' as never, input: 'Hi' })).rejects.toMatchObject({
+    status: 501,
+    code: 'not_implemented',
+  });
 });
 
 test('invalid metadata are refused before the replica is called', async () => {

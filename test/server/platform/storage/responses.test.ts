@@ -79,7 +79,7 @@ describe.each(PLACES)('at %s', (_name, path) => {
     expect(text).toBe('Hello.');
     expect(await client.responses.retrieve(made.id)).toEqual({ ...wire, output_text: text });
     const items = await client.responses.inputItems.list(made.id);
-    expect(items.data).toMatchObject([{ type: 'message', role: 'user', content: 'Hi' }]);
+    expect(items.data).toMatchObject([{ role: 'user', content: [{ type: 'input_text', text: 'Hi' }] }]);
     await client.responses.delete(made.id);
     await expect(client.responses.retrieve(made.id)).rejects.toMatchObject({ status: 404, code: 'response_not_found' });
     await expect(client.responses.delete(made.id)).rejects.toMatchObject({ status: 404 });
