@@ -32,10 +32,10 @@ struct LayoutInfo {
 };
 
 constexpr LayoutInfo kLayouts[] = {
-    {"rows", false, false, 2, 8, 1, 1}, {"gptq", true, false, 2, 8, 1, 1},      {"gptq_v2", true, false, 2, 8, 1, 1},
-    {"awq", true, false, 4, 4, 8, 1},   {"int8", false, true, 8, 8, 1, 1},      {"fp8", false, true, 8, 8, 1, 1},
-    {"fp4", false, false, 4, 4, 1, 8},  {"fp4_e4m3", false, false, 4, 4, 1, 8},
-    {"table4", false, false, 4, 4, 1, 8}, {"int8_max", false, true, 8, 8, 1, 1},
+    {"rows", false, false, 2, 8, 1, 1},    {"gptq", true, false, 2, 8, 1, 1},      {"gptq_v2", true, false, 2, 8, 1, 1},
+    {"awq", true, false, 4, 4, 8, 1},      {"int8", false, true, 8, 8, 1, 1},      {"fp8", false, true, 8, 8, 1, 1},
+    {"fp4", false, false, 4, 4, 1, 8},     {"fp4_e4m3", false, false, 4, 4, 1, 8}, {"table4", false, false, 4, 4, 1, 8},
+    {"int8_max", false, true, 8, 8, 1, 1},
 };
 
 const LayoutInfo& info_of(const GroupedTensor& groups) {

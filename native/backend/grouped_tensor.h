@@ -1,7 +1,7 @@
 #pragma once
 // Quantized tensors whose codes, scales and zero points are separate arrays of a file: AWQ, GPTQ, compressed-tensors,
-// FP8, MXFP4, NVFP4 and bitsandbytes. value = scale * (code - zero point), in f32. A group of rows and columns shares a scale and a
-// zero point.
+// FP8, MXFP4, NVFP4 and bitsandbytes. value = scale * (code - zero point), in f32. A group of rows and columns shares a
+// scale and a zero point.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -56,11 +56,11 @@ struct GroupedTensor {
   CodeLayout layout = CodeLayout::kRows;
   int bits = 4;                            // of a code in the file
   int64_t group_rows = 1, group_cols = 1;  // of a group; those at the end may be cut
-  FileArray scales;                        // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8; kE4m3 for kFp4E4m3; kUint8 with scale_codes
-  FileArray zeros;                         // kInt32 or kInt8
-  std::vector<int32_t> group_index;        // (cols): the column group of each column; empty = in order
-  std::vector<float> table;                // (16), for kTable4
-  std::optional<ScaleCodes> scale_codes;   // for kTable4
+  FileArray scales;  // kF32, kF16 or kBf16; kE8m0 for kFp4 and kFp8; kE4m3 for kFp4E4m3; kUint8 with scale_codes
+  FileArray zeros;   // kInt32 or kInt8
+  std::vector<int32_t> group_index;       // (cols): the column group of each column; empty = in order
+  std::vector<float> table;               // (16), for kTable4
+  std::optional<ScaleCodes> scale_codes;  // for kTable4
 };
 
 // Throws kInvalidModel with the tensor's name when the layout cannot have these sizes or types.
