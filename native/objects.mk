@@ -2,7 +2,7 @@
 # CXXFLAGS and ARCH.
 
 # The addon has compiled the engine with the flags of the product, so these programs link its objects, and compile only
-# what is not in it. Other compilers, processors and sanitizers compile everything, and so do machines without npm packages.
+# what is not in it. Other compilers, processors and sanitizers compile everything. So do machines without npm packages.
 ADDON := $(ROOT)/build/Release/obj.target
 ifeq ($(SANITIZE)$(filter-out g++,$(CXX))$(filter-out $(shell uname -m),$(ARCH)),)
 ifneq ($(wildcard $(ROOT)/node_modules/node-gyp),)
@@ -10,8 +10,11 @@ ifneq ($(shell node $(ROOT)/native/build.js >&2 && echo built),built)
 $(error the addon does not compile)
 endif
 # Not in it: kernels of other processors, and the twin of AMX, which only isa.cpp of the tests knows.
-NOT_IN_ADDON := %/isa.cpp $(if $(filter x86_64,$(ARCH)),%/kernels_neon.cpp %/kernels_neondot.cpp %/kernels_neonbf16.cpp,%/kernels_a%.cpp)
-IN_ADDON := $(filter-out $(NOT_IN_ADDON),$(wildcard $(addprefix $(ROOT)/native/,$(addsuffix /*.cpp,base backend backend/cpu bench comm disk engine grammar model))))
+OTHER_KERNELS := $(if $(filter x86_64,$(ARCH)),neon neondot neonbf16,avx2 avxvnni avx512 avx512vnni avx512bf16 amx)
+NOT_IN_ADDON := %/isa.cpp $(patsubst %,\%/kernels_%.cpp,$(OTHER_KERNELS))
+ADDON_FOLDERS := base backend backend/cpu bench comm disk engine grammar model
+ADDON_SOURCES := $(wildcard $(patsubst %,$(ROOT)/native/%/*.cpp,$(ADDON_FOLDERS)))
+IN_ADDON := $(filter-out $(NOT_IN_ADDON),$(ADDON_SOURCES))
 endif
 endif
 

@@ -19,7 +19,8 @@ const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array
 const textBlocks = stringOr(array(object({ type: string, text: string }, ['type']), blocks), blocks);
 
 /**
- * The fields of texts, documents, search results and references to tools. Blocks that are not served have other values in some of them.
+ * The fields of texts, documents, search results and references to tools. Blocks that are not served have other values
+ * in some of them.
  */
 const innerBlock = {
   type: string,
