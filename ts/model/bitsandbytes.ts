@@ -1,8 +1,7 @@
 /** Checkpoints of bitsandbytes: small tensors beside each weight say how it is stored. */
 import { basename } from 'node:path';
 import { JsonReader, parseJsonObject } from './json-file';
-import type { FoundTensor } from './quantized-tensor';
-import { readFully, unsupportedFile, withWeightFile } from './weight-file';
+import { invalidFile, readFully, type StoredTensor, unsupportedFile, withWeightFile } from './weight-file';
 
 /** How a weight in 4 bits is stored. */
 export interface QuantState {
@@ -15,6 +14,8 @@ export interface QuantState {
 
 const STATE = /^(.+)\.quant_state\.bitsandbytes__(nf4|fp4)$/;
 const FORMAT = /\.weight_format$/;
+/** Real ones have about 100 bytes. */
+const MAX_BYTES = 1 << 16;
 /** Weights that were saved after their first use on a GPU are in its order. */
 const FORMATS = ['row', 'col32', 'col_turing', 'col_ampere'];
 
@@ -25,7 +26,7 @@ const FORMATS = ['row', 'col32', 'col_turing', 'col_ampere'];
  */
 export async function readQuantStates(
   files: readonly string[],
-  found: ReadonlyMap<string, FoundTensor>,
+  found: ReadonlyMap<string, StoredTensor & { file: number }>,
 ): Promise<Map<string, QuantState>> {
   const states = new Map<string, QuantState>();
   for (const [index, path] of files.entries()) {
@@ -33,9 +34,10 @@ export async function readQuantStates(
     if (small.length === 0) continue;
     await withWeightFile(path, basename(path), async (file) => {
       for (const [name, { offset, numBytes }] of small) {
+        const where = `${file.name}: ${name}`;
+        if (numBytes > MAX_BYTES) throw invalidFile(where, `at most ${MAX_BYTES} bytes`, `${numBytes}`);
         const bytes = Buffer.alloc(numBytes);
         await readFully(file, bytes, offset);
-        const where = `${file.name}: ${name}`;
         const weight = STATE.exec(name)?.[1];
         if (weight === undefined) checkFormat(bytes, where);
         else states.set(weight, parseState(bytes.toString('utf8'), where));

@@ -1,5 +1,5 @@
 import { JsonReader } from '../../../ts/model/json-file';
-import type { QuantState } from '../../../ts/model/bitsandbytes';
+import { type QuantState, readQuantStates } from '../../../ts/model/bitsandbytes';
 import { QUANTIZATION_METHODS, readQuantization, type WeightScheme } from '../../../ts/model/quantization';
 import { type FoundTensor, resolveQuantized } from '../../../ts/model/quantized-tensor';
 
@@ -534,6 +534,12 @@ test.each<[string, QuantState | undefined, RegExp]>([
   ],
 ])('a weight of bitsandbytes with %s is refused', (_name, state, message) => {
   expect(() => resolve(BITS4, DOUBLE, state)).toThrow(message);
+});
+
+test('a state of bitsandbytes that is too large is not read', async () => {
+  const tensor = { dtype: 'U8', shape: [1 << 20], offset: 0, numBytes: 1 << 20, file: 0 };
+  const found = new Map([['w.quant_state.bitsandbytes__nf4', tensor]]);
+  await expect(readQuantStates([__filename], found)).rejects.toThrow(/expected at most 65536 bytes, got 1048576/);
 });
 
 test('weights of bitsandbytes in 8 bits have the largest value of each row', () => {
