@@ -155,7 +155,7 @@ function isItem(value: unknown): value is StoredItem {
 
 /** A text is the short form of one message of the user. */
 function toItems(input: ResponsesBody['input']): readonly StoredItem[] {
-  return typeof input === 'string' ? [{ type: 'message', role: 'user', content: input } as StoredItem] : input;
+  return typeof input === 'string' ? [{ type: 'message', role: 'user', content: input }] : input;
 }
 
 /** Returns an output item as input. Its id and status mean something to the server that keeps it only. */

@@ -14,7 +14,7 @@ export interface PageRoute {
   key?: (params: Params) => string;
 }
 
-const page = <P>(component: ComponentType<P>) => component as unknown as ComponentType<Params>;
+const page = (component: ComponentType<never>) => component as unknown as ComponentType<Params>;
 // The pages of deployments are used most, so they are part of the initial chunk, apart from forms.
 const rare = (name: keyof typeof rarePages) => lazy(async () => page((await import('./rare-pages'))[name]));
 
