@@ -52,10 +52,10 @@ function searchResultOf({ source, title, content, citations }: InnerBlock, path:
   return elementOf('search_result', { source: origin, title }, texts.join('\n'));
 }
 
-function elementOf(name: string, attributes: Readonly<Record<string, string | undefined>>, content: string): string {
+function elementOf(name: string, fields: Readonly<Record<string, string | undefined>>, content: string): string {
   const lines = [
     `<${name}>`,
-    ...Object.entries(attributes).flatMap(([key, value = '']) => (value === '' ? [] : [`<${key}>${value}</${key}>`])),
+    ...Object.entries(fields).flatMap(([key, value = '']) => (value === '' ? [] : [`<${key}>${value}</${key}>`])),
     `<content>\n${content}\n</content>`,
     `</${name}>`,
   ];
