@@ -2,6 +2,7 @@
 
 const { availableParallelism } = require('node:os');
 const { folder: bundled } = require('./test/bundle-modules');
+const slowFiles = require('./test/slow-files');
 
 const base = {
   testEnvironment: 'node',
@@ -31,15 +32,27 @@ const base = {
   },
 };
 
-/** `unit` needs no addon. `native` uses the built addon and starts whole servers. */
+const slow = `/test/(${slowFiles.join('|')})`;
+
+/**
+ * `unit` needs no addon. `native` uses the built addon and starts whole servers. `npm test` runs both. `slow` has the
+ * files of test/slow-files.js, for `npm run test:slow`.
+ */
 module.exports = {
   projects: [
     {
       ...base,
       displayName: 'unit',
       testMatch: ['<rootDir>/test/*.test.ts', '<rootDir>/test/{ts,server}/**/*.test.ts'],
+      testPathIgnorePatterns: [slow],
     },
-    { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'native',
+      testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'],
+      testPathIgnorePatterns: [slow],
+    },
+    { ...base, displayName: 'slow', testRegex: `${slow}.*(?<=\\.test\\.ts)$` },
   ],
   testSequencer: '<rootDir>/test/sequencer.js',
   reporters: ['default', '<rootDir>/test/slow-tests.js'],

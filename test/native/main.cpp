@@ -17,7 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [--without PART OF A NAME] [PART OF A NAME]\n"
+    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [--without PART] [PART…]\n"
+    "Runs the tests whose names contain a PART (default: all).\n"
     "  --list           print the names of the tests\n"
     "  --jobs N         run each test in a separate process, N at a time (default: all in this process)\n"
     "  --seconds N      time limit of a test (default: 600, far above the slowest test under a sanitizer)\n"
@@ -28,12 +29,12 @@ constexpr const char* kUsage =
 struct Options {
   bool lists = false, ends_at_failure = false;
   int jobs = 0, seconds = 600;
-  const char* filter = "";
+  std::vector<const char*> parts;
   const char* excluded = nullptr;
 
   bool chooses(const Test& test) const {
-    return std::strstr(test.name, filter) != nullptr &&
-           (excluded == nullptr || std::strstr(test.name, excluded) == nullptr);
+    const auto contains = [&test](const char* part) { return std::strstr(test.name, part) != nullptr; };
+    return (parts.empty() || std::ranges::any_of(parts, contains)) && (excluded == nullptr || !contains(excluded));
   }
 };
 
@@ -53,8 +54,8 @@ bool read_options(int argc, char** argv, Options& options) {
       if (i + 1 == argc) return false;
       options.excluded = argv[++i];
     } else {
-      if (name.starts_with("-") || *options.filter != 0) return false;
-      options.filter = argv[i];
+      if (name.starts_with("-")) return false;
+      options.parts.push_back(argv[i]);
     }
   }
   return true;
