@@ -39,8 +39,35 @@ export interface Vocabulary extends NativeVocab {
 
 /** Converts the spelling of a token to its bytes. */
 interface TokenDecoder {
-  toBytes(token: string): Uint8Array;
+  write(token: string, bytes: ByteWriter): void;
   stripsLeadingSpace: boolean;
+}
+
+/** Collects the bytes of all tokens in one array that grows, because a vocabulary has up to a million tokens. */
+class ByteWriter {
+  bytes = new Uint8Array(1 << 16);
+  length = 0;
+
+  /** Returns the position at which `count` more bytes may be written. */
+  reserve(count: number): number {
+    if (this.length + count > this.bytes.length) {
+      const grown = new Uint8Array(2 * (this.length + count));
+      grown.set(this.bytes);
+      this.bytes = grown;
+    }
+    return this.length;
+  }
+
+  writeText(text: string): void {
+    // UTF-8 takes at most three bytes for each UTF-16 code unit.
+    const at = this.reserve(3 * text.length);
+    this.length = at + utf8.encodeInto(text, this.bytes.subarray(at)).written;
+  }
+
+  writeByte(byte: number): void {
+    this.bytes[this.reserve(1)] = byte;
+    this.length++;
+  }
 }
 
 /**
@@ -53,13 +80,16 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   const tokens = listTokens(json);
   const decoder = makeDecoder(json.decoder);
   const numTokens = tokens.length;
-  const pieces = Array.from(tokens, (token) => (token === undefined ? new Uint8Array(0) : decoder.toBytes(token)));
   const offsets = new Uint32Array(numTokens + 1);
-  pieces.forEach((piece, id) => {
-    offsets[id + 1] = offsets[id] + piece.length;
-  });
-  const bytes = new Uint8Array(offsets[numTokens]);
-  pieces.forEach((piece, id) => bytes.set(piece, offsets[id]));
+  const written = new ByteWriter();
+  let longest = 1;
+  for (let id = 0; id < numTokens; id++) {
+    const token = tokens[id] as string | undefined;
+    if (token !== undefined) decoder.write(token, written);
+    offsets[id + 1] = written.length;
+    longest = Math.max(longest, offsets[id + 1] - offsets[id]);
+  }
+  const bytes = written.bytes.slice(0, written.length);
   const special = new Uint8Array(numTokens);
   for (const token of json.added_tokens ?? []) {
     if (keptTokens.has(token.content)) special[token.id] = 2;
@@ -67,7 +97,7 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   }
   const { unk_token, unk_id, byte_fallback } = json.model;
   const hasUnknown = (unk_token ?? unk_id ?? null) !== null && byte_fallback !== true;
-  const maxTokenBytes = hasUnknown ? Infinity : pieces.reduce((most, piece) => Math.max(most, piece.length), 1);
+  const maxTokenBytes = hasUnknown ? Infinity : longest;
   return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, maxTokenBytes };
 }
 
@@ -107,7 +137,7 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
   else if (json) steps = [json];
 
   const replacements: ((token: string) => string)[] = [];
-  let finish = (token: string): Uint8Array => utf8.encode(token);
+  let finish = (text: string, bytes: ByteWriter): void => bytes.writeText(text);
   let stripsLeadingSpace = false;
   for (const step of steps) {
     switch (step.type) {
@@ -116,10 +146,10 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
         stripsLeadingSpace = true;
         break;
       case 'ByteLevel':
-        finish = byteLevelBytes;
+        finish = writeByteLevel;
         break;
       case 'ByteFallback':
-        finish = byteFallbackBytes;
+        finish = writeByteFallback;
         break;
       case 'Fuse':
         break;
@@ -144,7 +174,11 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
     }
   }
   return {
-    toBytes: (token) => finish(replacements.reduce((text, replace) => replace(text), token)),
+    write: (token, bytes) =>
+      finish(
+        replacements.reduce((text, replace) => replace(text), token),
+        bytes,
+      ),
     stripsLeadingSpace,
   };
 }
@@ -161,22 +195,32 @@ function wordPieceText(token: string, prefix: string): string {
   return token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
 }
 
-function byteFallbackBytes(token: string): Uint8Array {
-  return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(parseInt(token.slice(3, 5), 16)) : utf8.encode(token);
+function writeByteFallback(text: string, bytes: ByteWriter): void {
+  if (/^<0x[0-9A-Fa-f]{2}>$/.test(text)) bytes.writeByte(parseInt(text.slice(3, 5), 16));
+  else bytes.writeText(text);
 }
 
 /** A spelling with a character outside the byte alphabet is plain text. */
-function byteLevelBytes(token: string): Uint8Array {
-  const bytes = new Uint8Array(token.length);
-  for (let i = 0; i < token.length; i++) {
-    const byte = BYTE_OF_CHAR.get(token.charCodeAt(i));
-    if (byte === undefined) return utf8.encode(token);
-    bytes[i] = byte;
+function writeByteLevel(text: string, bytes: ByteWriter): void {
+  const at = bytes.reserve(text.length);
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    const byte = code < BYTE_OF_CODE.length ? BYTE_OF_CODE[code] : NO_BYTE;
+    if (byte === NO_BYTE) {
+      bytes.writeText(text);
+      return;
+    }
+    bytes.bytes[at + i] = byte;
   }
-  return bytes;
+  bytes.length = at + text.length;
 }
 
-const BYTE_OF_CHAR = new Map(CHARACTER_OF_BYTE.map((character, byte) => [character.charCodeAt(0), byte]));
+const NO_BYTE = -1;
+/** The byte of each character code of the byte alphabet. */
+const BYTE_OF_CODE = new Int16Array(Math.max(...CHARACTER_OF_BYTE.map((text) => text.charCodeAt(0))) + 1).fill(NO_BYTE);
+CHARACTER_OF_BYTE.forEach((character, byte) => {
+  BYTE_OF_CODE[character.charCodeAt(0)] = byte;
+});
 
 function unsupportedDecoder(step: DecoderJson, expected: string): CapstanError {
   return new CapstanError('unsupported_model', `tokenizer.json: expected ${expected}, got ${step.type}`, {
