@@ -420,7 +420,6 @@ export interface NativeEngineOptions {
   maxLoraRank: number;
   /** null = no speculative decoding. */
   speculative: NativeSpeculation | null;
-  eosTokenIds: Int32Array;
   /** Records {@link NativeStats.profile}. */
   profile: boolean;
 }
@@ -447,15 +446,30 @@ export interface NativeDraftModel {
   quantization: NativeQuantization;
 }
 
+/** What the addon takes from the tokenizer. */
+export interface NativeTokenizer {
+  vocab: NativeVocab;
+  eosTokenIds: Int32Array;
+}
+
 /** Everything that the addon needs to load a model. */
 export interface NativeLoad {
   files: string[];
   tensors: NativeTensor[];
   spec: NativeModelSpec;
-  vocab: NativeVocab;
+  /** null = {@link NativeLoadControls.setTokenizer} follows. Required with a draft model. */
+  tokenizer: NativeTokenizer | null;
   options: NativeEngineOptions;
   /** Only with `options.speculative`; null = none. */
   draft: NativeDraftModel | null;
+}
+
+/** Functions of a load that has started. */
+export interface NativeLoadControls {
+  /** Ends the load with code 'aborted'. */
+  cancel: () => void;
+  /** The load waits for it once the weights are loaded. Throws 'invalid_argument'. */
+  setTokenizer: (tokenizer: NativeTokenizer) => void;
 }
 
 /** The resolved options of a loaded engine. */
@@ -927,13 +941,13 @@ export interface NativeAddon {
   benchmarkOps(options: NativeOpsOptions, onResult: (result: NativeOpsResult) => void): NativeOpsRun;
   /**
    * Loads a model on its own thread. `onProgress` gets the bytes done and in total, `onEvents` one call per step.
-   * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.
+   * Rejects with an Error that has `code`.
    */
   load(
     load: NativeLoad,
     onProgress: (done: number, total: number) => void,
     onEvents: NativeEventSink,
-    cancel: { onCancel: (cancel: () => void) => void },
+    onStart: (controls: NativeLoadControls) => void,
   ): Promise<NativeEngine>;
 }
 

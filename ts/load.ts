@@ -6,6 +6,8 @@ import type {
   NativeEngine,
   NativeEvent,
   NativeLoad,
+  NativeLoadControls,
+  NativeTokenizer,
   NativeVocab,
 } from './addon-types';
 import { Adapters } from './adapters';
@@ -14,7 +16,7 @@ import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
 import type { ModelConfig } from './model/config';
-import { DEMO_MODEL, type Model, readModel, readWeights } from './model/model';
+import { DEMO_MODEL, type Model, type ModelWeights, needsTokenizer, openModel, readWeights } from './model/model';
 import { memoryOf, type ModelMemory } from './model-memory';
 import {
   type EngineOptions,
@@ -43,7 +45,7 @@ export interface LoadedModel {
 
 /**
  * Downloads the model if it is one on the hub, reads its directory, then passes one record to the addon, which loads
- * the weights on its own threads.
+ * the weights on its own threads. The tokenizer loads at the same time.
  */
 export async function loadNative(
   addon: () => NativeAddon,
@@ -58,19 +60,33 @@ export async function loadNative(
   const located = await locateDraft(options, library);
   const { path, name } = await locate(modelName, options, library, located);
   throwIfAborted(options.signal);
-  const model = await readModel(path, { ...library, name, mtp: usesMtpHead(options) });
+  const opening = await openModel(path, { ...library, name, mtp: usesMtpHead(options) });
+  const tokenizer = opening.model.then(toNativeTokenizer);
+  tokenizer.catch(() => {});
   try {
-    const eosTokenIds = await findEosTokenIds(model);
-    const draft = located === undefined ? undefined : await readDraftModel(located, model);
-    const load = nativeLoad(model, draft, eosTokenIds, resolved);
-    const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
+    const isTokenizerFirst = located !== undefined || needsTokenizer(opening.weights.config);
+    const weights = isTokenizerFirst ? await opening.model : opening.weights;
+    const draft = located === undefined ? undefined : await readDraftModel(located, await opening.model);
+    const load = nativeLoad(weights, isTokenizerFirst ? await tokenizer : null, draft, resolved);
+    const engine = await runLoad(native, load, tokenizer, options.signal, options.onProgress, onEvents);
+    const model = await opening.model;
     const adapters = new Adapters(engine, native, model.config, resolved.enableLora);
     await loadAdapters(engine, adapters, library.loraModules, options.signal);
+    const eosTokenIds = [...(await tokenizer).eosTokenIds];
     return toLoaded({ native: engine, model, adapters, eosTokenIds }, resolved, library);
   } catch (error) {
-    await model.text.close();
+    const model = await opening.model.catch(() => undefined);
+    await model?.text.close();
     throw error;
   }
+}
+
+async function toNativeTokenizer(model: Model): Promise<NativeTokenizer> {
+  const { vocabulary } = model.text.traits;
+  return {
+    vocab: nativeVocab(vocabulary, model.config.spec.vocabSize),
+    eosTokenIds: Int32Array.from(await findEosTokenIds(model)),
+  };
 }
 
 /** Finds the files of a model, and downloads those of the hub that the cache does not have. */
@@ -169,20 +185,24 @@ export function samplingDefaultsOf(
 async function runLoad(
   addon: NativeAddon,
   load: NativeLoad,
+  tokenizer: Promise<NativeTokenizer>,
   signal: AbortSignal | undefined,
   onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<NativeEngine> {
   throwIfAborted(signal);
   let onAbort: (() => void) | undefined;
-  const cancel = {
-    onCancel: (run: () => void) => {
-      onAbort = run;
-      signal?.addEventListener('abort', run, { once: true });
-    },
-  };
-  // An error of `onProgress` ends the load, not the process.
+  // Errors of `onProgress` and of the tokenizer end the load, not the process.
   const thrown: unknown[] = [];
+  const onStart = ({ cancel, setTokenizer }: NativeLoadControls): void => {
+    onAbort = cancel;
+    signal?.addEventListener('abort', cancel, { once: true });
+    if (load.tokenizer !== null) return;
+    tokenizer.then(setTokenizer).catch((error: unknown) => {
+      thrown.push(error);
+      cancel();
+    });
+  };
   const report = (doneBytes: number, totalBytes: number): void => {
     if (thrown.length > 0) return;
     try {
@@ -193,7 +213,7 @@ async function runLoad(
     }
   };
   try {
-    const engine = await addon.load(load, report, (...batch) => onEvents(readEvents(...batch)), cancel);
+    const engine = await addon.load(load, report, (...batch) => onEvents(readEvents(...batch)), onStart);
     if (thrown.length === 0) return engine;
     await engine.close();
     throw thrown[0];
@@ -209,9 +229,9 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
 }
 
 function nativeLoad(
-  { config, checkpoint, text }: Model,
+  { config, checkpoint }: ModelWeights,
+  tokenizer: NativeTokenizer | null,
   draft: DraftModel | undefined,
-  eosTokenIds: readonly number[],
   options: ResolvedEngineOptions,
 ): NativeLoad {
   const { dtype, ...rest } = options;
@@ -220,12 +240,11 @@ function nativeLoad(
     files: checkpoint.files,
     tensors: checkpoint.tensors,
     spec,
-    vocab: nativeVocab(text.traits.vocabulary, spec.vocabSize),
+    tokenizer,
     options: {
       ...rest,
       weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device),
       modelDigest: options.prefixCacheDir === null ? '' : digestOf({ spec, tensors: checkpoint.tensors }),
-      eosTokenIds: Int32Array.from(eosTokenIds),
     },
     draft: draft === undefined ? null : nativeDraft(draft, options),
   };

@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "native/base/thread.h"
@@ -12,6 +15,44 @@
 
 namespace capstan {
 namespace {
+
+// What JavaScript may do while a model loads.
+class LoadControl {
+ public:
+  void cancel() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_cancelled_.store(true);
+    }
+    changed_.notify_all();
+  }
+
+  void set_tokenizer(TokenizerTables tokenizer) {
+    {
+      const std::lock_guard lock(mutex_);
+      tokenizer_ = std::move(tokenizer);
+    }
+    changed_.notify_all();
+  }
+
+  // Throws kAborted after `cancel`.
+  void check_cancelled() const {
+    if (is_cancelled_.load()) throw Error(ErrorCode::kAborted, "loading was aborted");
+  }
+
+  TokenizerTables await_tokenizer() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_cancelled_.load() || tokenizer_.has_value(); });
+    check_cancelled();
+    return *tokenizer_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> is_cancelled_{false};
+  std::optional<TokenizerTables> tokenizer_;
+};
 
 // A load in progress. Lives until its thread is joined and its thread-safe function is finalized.
 class LoadTask {
@@ -34,7 +75,7 @@ class LoadTask {
     }
   }
   Napi::Promise promise() const { return deferred_.Promise(); }
-  std::shared_ptr<std::atomic<bool>> cancelled() const { return is_cancelled_; }
+  std::shared_ptr<LoadControl> control() const { return control_; }
 
  private:
   static void call_js(Napi::Env env, Napi::Function on_progress, LoadTask* task, void*) {
@@ -53,7 +94,7 @@ class LoadTask {
   // Runs when the environment is torn down during the load: cancels it, waits and frees everything.
   static void clean_up(void* data) {
     auto* task = static_cast<LoadTask*>(data);
-    task->is_cancelled_->store(true);
+    task->control_->cancel();
     task->join();
     task->loaded_.engine.reset();
     task->function_.Abort();
@@ -61,7 +102,9 @@ class LoadTask {
 
   void run() {
     try {
-      loaded_ = load_engine(request_, [this](int64_t done, int64_t total) { report(done, total); }, engine_->sink());
+      loaded_ = load_engine(
+          std::move(request_), [this](int64_t done, int64_t total) { report(done, total); }, engine_->sink(),
+          [this] { return control_->await_tokenizer(); });
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -80,7 +123,7 @@ class LoadTask {
 
   // Called on loading threads.
   void report(int64_t done, int64_t total) {
-    if (is_cancelled_->load()) throw Error(ErrorCode::kAborted, "loading was aborted");
+    control_->check_cancelled();
     done_bytes_.store(done);
     total_bytes_.store(total);
     constexpr int64_t kReportIntervalMs = 50;
@@ -113,7 +156,7 @@ class LoadTask {
   Napi::Promise::Deferred deferred_;
   LoadRequest request_;
   std::shared_ptr<EngineBinding> engine_;
-  std::shared_ptr<std::atomic<bool>> is_cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<LoadControl> control_ = std::make_shared<LoadControl>();
   std::atomic<int64_t> done_bytes_{0}, total_bytes_{0}, last_report_ms_{0};
   std::atomic<bool> is_done_{false}, is_call_queued_{false};
   bool is_settled_ = false;
@@ -127,19 +170,28 @@ class LoadTask {
 
 Napi::Value load_engine_binding(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  if (!info[0].IsObject() || !info[1].IsFunction() || !info[2].IsFunction() || !info[3].IsObject())
-    throw make_error(env, ErrorCode::kInvalidArgument, "load: expected a load record, onProgress, onEvents and cancel");
+  if (!info[0].IsObject() || !info[1].IsFunction() || !info[2].IsFunction() || !info[3].IsFunction())
+    throw make_error(env, ErrorCode::kInvalidArgument,
+                     "load: expected a load record, onProgress, onEvents and onStart");
   LoadRequest request = to_load_request(info[0].As<Napi::Object>());
-  const Napi::Value on_cancel = info[3].As<Napi::Object>().Get("onCancel");
-  if (!on_cancel.IsFunction())
-    throw make_error(env, ErrorCode::kInvalidArgument, "load: cancel.onCancel: expected a function");
   auto* task = new LoadTask(env, std::move(request), info[1].As<Napi::Function>(),
                             EngineBinding::create(env, info[2].As<Napi::Function>()));
   const Napi::Promise promise = task->promise();
-  const auto cancelled = task->cancelled();
+  const auto control = task->control();
   task->start();
-  on_cancel.As<Napi::Function>().Call(
-      {Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel")});
+  Napi::Object controls = Napi::Object::New(env);
+  controls.Set("cancel",
+               Napi::Function::New(env, [control](const Napi::CallbackInfo&) { control->cancel(); }, "cancel"));
+  controls.Set("setTokenizer", Napi::Function::New(
+                                   env,
+                                   [control](const Napi::CallbackInfo& call) {
+                                     if (!call[0].IsObject())
+                                       throw make_error(call.Env(), ErrorCode::kInvalidArgument,
+                                                        "setTokenizer: expected a record");
+                                     control->set_tokenizer(to_tokenizer_tables(call[0].As<Napi::Object>()));
+                                   },
+                                   "setTokenizer"));
+  info[3].As<Napi::Function>().Call({controls});
   return promise;
 }
 

@@ -180,7 +180,6 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.has_adapters = boolean(object, "enableLora");
   request.max_loras = int32(object, "maxLoras");
   request.max_lora_rank = int32(object, "maxLoraRank");
-  request.eos_token_ids = ids(object, "eosTokenIds");
   request.has_profile = boolean(object, "profile");
 }
 
@@ -285,12 +284,16 @@ Napi::Object from_finish(Napi::Env env, const Finish& finish) {
 
 }  // namespace
 
+TokenizerTables to_tokenizer_tables(const Napi::Object& tokenizer) {
+  return {to_vocabulary(record(tokenizer, "vocab")), ids(tokenizer, "eosTokenIds")};
+}
+
 LoadRequest to_load_request(const Napi::Object& load) {
   LoadRequest request;
   request.files = texts(load, "files");
   request.tensors = to_tensors(load);
   request.spec = to_spec(record(load, "spec"));
-  request.vocabulary = to_vocabulary(record(load, "vocab"));
+  if (!load.Get("tokenizer").IsNull()) request.tokenizer = to_tokenizer_tables(record(load, "tokenizer"));
   read_options(record(load, "options"), request);
   if (!load.Get("draft").IsNull()) request.draft = to_draft(record(load, "draft"));
   return request;

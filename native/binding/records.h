@@ -8,6 +8,7 @@
 namespace capstan {
 
 LoadRequest to_load_request(const Napi::Object& load);
+TokenizerTables to_tokenizer_tables(const Napi::Object& tokenizer);
 Request to_request(const Napi::Object& record);
 // A request of NativeEngine.pool.
 Request to_pooled_request(const Napi::Object& record);

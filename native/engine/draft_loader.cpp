@@ -37,7 +37,7 @@ void DraftLoader::check_model() {
   const ModelSpec& spec = draft_.spec;
   if (spec.pooling != Pooling::kNone || !spec.is_causal) refuse("a model that generates text", "one that does not");
   if (spec.recurrent.conv_taps > 0) refuse("a model without recurrent layers", "one that has some");
-  const int64_t num_ids = target_.vocabulary->num_ids();
+  const int64_t num_ids = target_.tokenizer.vocabulary->num_ids();
   if (spec.vocab_size < num_ids)
     refuse("an embedding of at least " + std::to_string(num_ids) + " tokens, those of the model",
            std::to_string(spec.vocab_size));
@@ -49,7 +49,7 @@ void DraftLoader::check_model() {
 }
 
 DeviceModel DraftLoader::device_model(int max_model_len) const {
-  return make_device_model(draft_.spec, plan_, target_.vocabulary->num_ids(), max_model_len);
+  return make_device_model(draft_.spec, plan_, target_.tokenizer.vocabulary->num_ids(), max_model_len);
 }
 
 void DraftLoader::open_device(const DeviceLimits& limits, int max_step_tokens, int64_t target_weight_bytes) {

@@ -123,8 +123,8 @@ int max_step_tokens(const LoadRequest& request) {
 // Takes the backends of all ranks through their life cycle. The steps run once each, in the order of declaration.
 class EngineLoader {
  public:
-  explicit EngineLoader(const LoadRequest& request)
-      : request_(request),
+  explicit EngineLoader(LoadRequest request)
+      : request_(std::move(request)),
         world_size_(static_cast<size_t>(request.device.world_size)),
         profile_(request.has_profile ? std::make_shared<StepProfile>() : nullptr) {}
 
@@ -137,6 +137,7 @@ class EngineLoader {
   std::vector<disk::OpenFile> open_files() const;
   void check_files_unchanged() const;
   void load_weights(const LoadObserver& observer);
+  void await_tokenizer(const TokenizerSource& tokenizer);
   // Devices with separate memory allocate everything except the KV cache.
   void reserve();
   // Runs steps of the largest sizes, so that the memory they take is known.
@@ -148,7 +149,9 @@ class EngineLoader {
 
  private:
   DeviceModel device_model(size_t rank, int max_model_len) const {
-    return make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
+    const Vocabulary* vocabulary = request_.tokenizer.vocabulary.get();
+    const int64_t num_ids = vocabulary == nullptr ? request_.spec.vocab_size : vocabulary->num_ids();
+    return make_device_model(request_.spec, plans_[rank], num_ids, max_model_len);
   }
   void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }
@@ -163,7 +166,7 @@ class EngineLoader {
     return {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
   }
 
-  const LoadRequest& request_;
+  LoadRequest request_;
   const size_t world_size_;
   const std::shared_ptr<StepProfile> profile_;
   std::optional<CheckpointFiles> files_;
@@ -326,6 +329,10 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
   observer(total, total);
 }
 
+void EngineLoader::await_tokenizer(const TokenizerSource& tokenizer) {
+  if (request_.tokenizer.vocabulary == nullptr) request_.tokenizer = tokenizer();
+}
+
 void EngineLoader::reserve() {
   for (const KvGroup& group : device_model(0, 0).kv_groups)
     kv_groups_.push_back({0, group.window});
@@ -448,7 +455,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   options.pooled = pooled_model();
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
-  options.eos_token_ids = request_.eos_token_ids;
+  options.eos_token_ids = request_.tokenizer.eos_token_ids;
   options.profile = profile_;
   options.vocab_size = request_.spec.vocab_size;
   std::vector<KvGroupBlocks> groups;
@@ -474,18 +481,20 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   }
   BlockManager blocks(groups, limits_.block_size, has_prefix_cache(), memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
-                                           request_.vocabulary, std::move(sink));
+                                           request_.tokenizer.vocabulary, std::move(sink));
   return loaded;
 }
 
 }  // namespace
 
-LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink) {
-  EngineLoader loader(request);
+LoadedEngine load_engine(LoadRequest request, const LoadObserver& observer, EventSink sink,
+                         const TokenizerSource& tokenizer) {
+  EngineLoader loader(std::move(request));
   loader.check_model();
   loader.open_devices();
   loader.open_disk_cache(observer);
   loader.load_weights(observer);
+  loader.await_tokenizer(tokenizer);
   loader.reserve();
   loader.warm_up();
   loader.prepare_kv_cache();

@@ -39,12 +39,18 @@ struct DraftRequest {
   bool is_free = false;  // the engine always drafts, as if drafts took no time, for tests
 };
 
+// What an engine takes from a tokenizer.
+struct TokenizerTables {
+  std::shared_ptr<Vocabulary> vocabulary;
+  std::vector<int32_t> eos_token_ids;
+};
+
 struct LoadRequest {
   std::vector<std::string> files;
   std::vector<TensorEntry> tensors;
   ModelSpec spec;
-  std::shared_ptr<Vocabulary> vocabulary;
-  DeviceOptions device;  // compute_f32 and has_int8_acts are ignored: they follow from `compute`
+  TokenizerTables tokenizer;  // with a draft model, `vocabulary` is not null
+  DeviceOptions device;       // compute_f32 and has_int8_acts are ignored: they follow from `compute`
   ComputeChoice compute = ComputeChoice::kAuto;  // kF32 with quantized weights: their activations are f32, not 8 bits
   Quantization quantization = Quantization::kNone;
   // When false, the cache has the type that the backend computes in. With f16 weights that is f32: an f16 cache would
@@ -67,7 +73,6 @@ struct LoadRequest {
   bool has_adapters = false;  // the next two are used only if this is true
   int max_loras = 64;         // adapters in memory; any of them may be in one step
   int max_lora_rank = 64;
-  std::vector<int32_t> eos_token_ids;
   bool has_profile = false;  // records where the time of the steps goes
 };
 
@@ -98,7 +103,12 @@ struct LoadedEngine {
 // Called on loading threads with the bytes read so far and in total. Throws to cancel.
 using LoadObserver = std::function<void(int64_t done, int64_t total)>;
 
-// Throws kInvalidModel, kInvalidArgument, kIo, kOutOfMemory, or what `observer` throws.
-LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink);
+// Waits for the tokenizer, which may be loaded at the same time as the weights. Throws to cancel.
+using TokenizerSource = std::function<TokenizerTables()>;
+
+// `tokenizer` is called once the weights are loaded, if the request has no vocabulary. Throws kInvalidModel,
+// kInvalidArgument, kIo, kOutOfMemory, or what `observer` or `tokenizer` throws.
+LoadedEngine load_engine(LoadRequest request, const LoadObserver& observer, EventSink sink,
+                         const TokenizerSource& tokenizer = {});
 
 }  // namespace capstan

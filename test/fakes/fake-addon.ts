@@ -38,6 +38,7 @@ export interface FakeAnswer {
 /** State that tests set and inspect. */
 export const fake = {
   answer: defaultAnswer as (prompt: string, request: NativeRequest, index: number) => FakeAnswer,
+  /** With the tokenizers that followed. */
   loads: [] as NativeLoad[],
   requests: [] as NativeRequest[],
   /** Sources of the compiled grammars, in order. {@link FakeGrammar.source} is the one of a request. */
@@ -168,7 +169,7 @@ class FakeEngine implements NativeEngine {
   }
 
   #run(id: number, request: NativeRequest): void {
-    const { vocab } = this.#load;
+    const { vocab } = this.#load.tokenizer!;
     const prompt = Buffer.concat([...request.promptTokenIds].map((token) => tokenBytes(vocab, token))).toString();
     let numOpen = request.numChoices;
     const timers = new Set<NodeJS.Timeout>();
@@ -438,15 +439,26 @@ export const availableMemoryBytes: NativeAddon['availableMemoryBytes'] = () => 2
 /** Without exclusion: tests of the lock use the real addon. */
 export const tryLockFile: NativeAddon['tryLockFile'] = () => true;
 
-export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) =>
+export const load: NativeAddon['load'] = (record, onProgress, onEvents, onStart) =>
   new Promise((resolve, reject) => {
     fake.loads.push(record);
+    let hasWeights = false;
+    const finish = () => {
+      if (hasWeights && record.tokenizer !== null) resolve(new FakeEngine(record, onEvents));
+    };
     const timer = setTimeout(() => {
       onProgress(1000, 1000);
-      resolve(new FakeEngine(record, onEvents));
+      hasWeights = true;
+      finish();
     }, fake.loadMs);
-    cancel.onCancel(() => {
-      clearTimeout(timer);
-      reject(makeError('aborted', 'loading was aborted'));
+    onStart({
+      cancel: () => {
+        clearTimeout(timer);
+        reject(makeError('aborted', 'loading was aborted'));
+      },
+      setTokenizer: (tokenizer) => {
+        record.tokenizer = tokenizer;
+        finish();
+      },
     });
   });

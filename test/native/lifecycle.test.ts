@@ -150,6 +150,25 @@ describe('the addon in a process', () => {
     );
   });
 
+  test('a load whose tokenizer fails ends with the error of the tokenizer, and leaves nothing behind', () => {
+    expectOutput(
+      `
+      const fs = require('node:fs');
+      const broken = fs.mkdtempSync(require('node:path').join(require('node:os').tmpdir(), 'capstan-broken-'));
+      fs.cpSync(MODEL, broken, { recursive: true });
+      fs.writeFileSync(broken + '/tokenizer.json', '{}');
+      await (await Engine.load(MODEL)).close();
+      const before = [numThreads(), numFiles()];
+      const errors = new Set();
+      for (let i = 0; i < 10; ++i)
+        await Engine.load(broken).then(() => errors.add('none'), ({ code, message }) => errors.add(code + ' ' + message.split(':')[0]));
+      while (numThreads() > before[0] || numFiles() > before[1]) await sleep(10);
+      console.log(...errors);
+      fs.rmSync(broken, { recursive: true });`,
+      'invalid_model tokenizer.json\n',
+    );
+  });
+
   test('an engine that is dropped without close is freed, with a warning', () => {
     const { status, stdout, stderr } = run(
       `

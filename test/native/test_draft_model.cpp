@@ -167,7 +167,7 @@ TEST(draft_model_with_a_shorter_context_and_fewer_ids_changes_no_answer) {
   const TinyModel model(shape_of(2), DType::kF32), small(shape, DType::kF32);
   LoadRequest plain = model.request();
   // The model has 20 ids without text.
-  plain.vocabulary = small.request().vocabulary;
+  plain.tokenizer = small.request().tokenizer;
   LoadRequest load = with_draft_model(plain, small);
   load.draft->spec.max_position_embeddings = load.draft->spec.ropes[0].original_max_positions = 90;
   const auto answers = [](const LoadRequest& request) {

@@ -302,6 +302,31 @@ TEST(load_can_be_cancelled) {
   EXPECT_ERROR("aborted", load_engine(model.request(), cancel, [](std::vector<Event>&&) {}));
 }
 
+// The tokenizer loads beside the weights, so the engine is made with what follows.
+TEST(load_takes_a_tokenizer_that_follows) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = model.request();
+  const TokenizerTables tables = std::exchange(request.tokenizer, {});
+  int64_t bytes_done = 0, bytes_then = -1;
+  const auto observe = [&](int64_t done, int64_t) { bytes_done = done; };
+  const auto follow = [&] {
+    bytes_then = bytes_done;
+    return tables;
+  };
+  const LoadedEngine loaded = load_engine(request, observe, [](std::vector<Event>&&) {}, follow);
+  EXPECT(bytes_then > 0);
+  EXPECT_EQ(bytes_then, bytes_done);
+  EXPECT_EQ(loaded.info.weight_bytes, Session(model.request()).info().weight_bytes);
+}
+
+TEST(load_ends_when_the_tokenizer_fails) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = model.request();
+  request.tokenizer = {};
+  const auto fail = []() -> TokenizerTables { throw Error(ErrorCode::kAborted, "no tokenizer"); };
+  EXPECT_ERROR("aborted", load_engine(request, [](int64_t, int64_t) {}, [](std::vector<Event>&&) {}, fail));
+}
+
 TEST(load_reports_steady_progress) {
   TinyShape shape;
   shape.vocab_size = 3000, shape.intermediate_size = 256;

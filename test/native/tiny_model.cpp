@@ -197,12 +197,13 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
     spec.ropes.push_back(other);
   }
   request_.files = {path_};
-  request_.vocabulary = std::make_shared<Vocabulary>();
-  request_.vocabulary->offsets.push_back(0);
+  request_.tokenizer.vocabulary = std::make_shared<Vocabulary>();
+  request_.tokenizer.vocabulary->offsets.push_back(0);
   for (int64_t id = 0; id < shape.vocab_size; ++id) {
-    request_.vocabulary->bytes += static_cast<char>('a' + id % 26);
-    request_.vocabulary->offsets.push_back(static_cast<uint32_t>(request_.vocabulary->bytes.size()));
-    request_.vocabulary->is_special.push_back(0);
+    request_.tokenizer.vocabulary->bytes += static_cast<char>('a' + id % 26);
+    request_.tokenizer.vocabulary->offsets.push_back(
+        static_cast<uint32_t>(request_.tokenizer.vocabulary->bytes.size()));
+    request_.tokenizer.vocabulary->is_special.push_back(0);
   }
   request_.device.weight_dtype = dtype;
   request_.device.num_threads = 1;

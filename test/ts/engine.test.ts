@@ -584,8 +584,8 @@ describe('load and close', () => {
       prefixCache: true,
       weightDtype: 'f32',
     });
-    expect([...load.options.eosTokenIds]).toEqual([258, 256]);
-    expect(load.vocab.special.length).toBe(263);
+    expect([...load.tokenizer!.eosTokenIds]).toEqual([258, 256]);
+    expect(load.tokenizer!.vocab.special.length).toBe(263);
     expect(load.tensors).toHaveLength(14);
     expect(engine.info).toMatchObject({
       backend: 'fake',
@@ -610,7 +610,7 @@ describe('load and close', () => {
     const config = { ...TINY_CONFIG, eos_token_id: 256 };
     const dir = tinyModel({ 'config.json': config, 'generation_config.json': null, ...files });
     engines.push(await Engine.load(dir));
-    expect([...fake.loads[0].options.eosTokenIds]).toEqual([256, 258]);
+    expect([...fake.loads[0].tokenizer!.eosTokenIds]).toEqual([256, 258]);
   });
 
   test('reads the template of chat_template.json, in which models with images have it', async () => {

@@ -76,37 +76,68 @@ export async function findModel(modelPath: string): Promise<{ path: string; gguf
   return { path, gguf: await findGguf(path) };
 }
 
+/** A model whose tokenizer may still be loading. */
+export interface OpeningModel {
+  weights: ModelWeights;
+  /** The whole model. Its `config` differs from that of `weights` if {@link needsTokenizer}. */
+  model: Promise<Model>;
+}
+
 /**
  * @param modelPath A model directory, a GGUF file (of a split one, any part), or `demo`.
  * @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file.
  */
 export async function readModel(modelPath: string, overrides: ModelOverrides = {}): Promise<Model> {
+  return (await openModel(modelPath, overrides)).model;
+}
+
+/**
+ * Starts to read a model, as {@link readModel} does. Returns without waiting for the tokenizer, which takes longest.
+ * @throws CapstanError as {@link readModel}, but errors of the tokenizer reject `model`.
+ */
+export async function openModel(modelPath: string, overrides: ModelOverrides = {}): Promise<OpeningModel> {
   const { path, gguf } = await findModel(modelPath);
   const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto', mtp = false } = overrides;
-  // The tokenizer takes longest, so it loads in parallel.
-  const [weights, text] = await Promise.allSettled([
-    gguf === undefined ? readFolder(path, task, mtp) : readGgufModel(gguf, task, mtp),
-    openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
-  ]);
-  if (weights.status === 'rejected') {
-    if (text.status === 'fulfilled') await text.value.close();
-    throw weights.reason;
+  const opening = openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat });
+  // The caller gets the error with `model`.
+  opening.catch(() => {});
+  try {
+    const read = await (gguf === undefined ? readFolder(path, task, mtp) : readGgufModel(gguf, task, mtp));
+    const weights = { name: overrides.name ?? nameOf(modelPath, path), ...read };
+    const model = opening.then((text) => withText(weights, text));
+    model.catch(() => {});
+    return { weights, model };
+  } catch (error) {
+    await closeOpened(opening);
+    throw error;
   }
-  if (text.status === 'rejected') throw text.reason;
-  const model = { name: overrides.name ?? nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
+}
+
+/** Closes what a promise gives, if it gives anything. */
+async function closeOpened(opening: Promise<{ close(): Promise<void> }>): Promise<void> {
+  const opened = await opening.catch(() => undefined);
+  await opened?.close();
+}
+
+async function withText(weights: ModelWeights, text: OpenText): Promise<Model> {
+  const model = { ...weights, ...textParts(text) };
   try {
     return { ...model, config: await withAnswers(model) };
   } catch (error) {
-    await model.text.close();
+    await text.close();
     throw error;
   }
+}
+
+/** Whether a part of the configuration depends on the tokenizer: the answers of a reranker that says yes or no. */
+export function needsTokenizer({ pooling }: ModelConfig): boolean {
+  return pooling?.task === 'score' && pooling.activation === 'yes_no' && pooling.head.length === 0;
 }
 
 /** Finds the tokens of the answers of a reranker that says yes or no. */
 async function withAnswers({ config, text }: Pick<Model, 'config' | 'text'>): Promise<ModelConfig> {
   const { pooling, spec } = config;
-  if (pooling?.task !== 'score' || pooling.activation !== 'yes_no') return config;
-  if (pooling.head.length > 0) return config;
+  if (pooling === undefined || !needsTokenizer(config)) return config;
   if (pooling.scoreTokens !== undefined) return { ...config, spec: withScoreTokens(spec, pooling.scoreTokens) };
   const [yes, no] = await text.encodeTexts(['yes', 'no']);
   if (yes.length !== 1 || no.length !== 1)

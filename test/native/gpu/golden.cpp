@@ -215,9 +215,9 @@ bool read_model(std::istream& in, GoldenModel& model) {
   // The limits are for the CPU, which computes f16 models in f32. Here activations, keys and values have 16 bits.
   if (request.device.weight_dtype == DType::kF16) model.worst *= 2;
   request.device.device = "cuda";
-  request.vocabulary = std::make_shared<Vocabulary>();
-  request.vocabulary->offsets.assign(static_cast<size_t>(request.spec.vocab_size) + 1, 0);
-  request.vocabulary->is_special.assign(static_cast<size_t>(request.spec.vocab_size), 0);
+  request.tokenizer.vocabulary = std::make_shared<Vocabulary>();
+  request.tokenizer.vocabulary->offsets.assign(static_cast<size_t>(request.spec.vocab_size) + 1, 0);
+  request.tokenizer.vocabulary->is_special.assign(static_cast<size_t>(request.spec.vocab_size), 0);
   return true;
 }
 
