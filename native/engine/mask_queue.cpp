@@ -39,7 +39,7 @@ void MaskQueue::finish(const MaskJob& job, Duration time) {
   if (turn == turns_.end()) return;  // dropped by clear()
   turn->time += time;
   --turn->num_running;
-  // Nobody is left to be ahead of.
+  // Without other grammars, no time is ahead.
   if (std::ranges::all_of(turns_, &Turn::is_idle)) return turns_.clear();
   turns_.remove_if([this](const Turn& other) { return other.is_idle() && other.time <= now_; });
 }

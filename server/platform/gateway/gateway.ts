@@ -44,7 +44,7 @@ export interface GatewayTimes {
   firstByteTimeoutMs: number;
   idleTimeoutMs: number;
   slowClientTimeoutMs: number;
-  /** How long an upstream may take to finish a response that is not streamed, after its client has left. */
+  /** How long an upstream may take to finish a response that is not streamed, when no client waits for it. */
   lingerMs: number;
   /** How long a queued request waits before the gateway starts its stream with comments. */
   silentMs: number;
@@ -229,11 +229,12 @@ export class Gateway {
     }
   }
 
-  /** Refuses new requests. Resolves when all open requests have ended. */
-  drain(): Promise<void> {
+  /** Refuses new requests. Resolves when all open requests have ended, and all bills. */
+  async drain(): Promise<void> {
     this.#isDraining = true;
     this.#coldStarts.close();
-    return this.#numOpen === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+    if (this.#numOpen > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+    await this.#forwarder.settled();
   }
 
   /** Closes all connections to replicas, including those with open requests. */
