@@ -34,6 +34,7 @@ import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
 import { mustStream, wholeBody } from './model-body';
 import { TokenMeter } from './token-meter';
+import { HeldBytes } from './held-bodies';
 import { type LateRequest, LateRequests } from './late-requests';
 import { lingering } from './linger';
 import { gather, relay } from './relay';
@@ -45,6 +46,8 @@ import type { UpstreamResponse } from './upstream';
 import { UpstreamError } from './upstream-error';
 import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
 import { limitedBody } from './upstreams/limited-body';
+import type { Received } from './upstreams/received';
+import { STREAM_LIMITS, StreamMemory } from './upstreams/stream-memory';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -82,6 +85,7 @@ export class Forwarder {
   readonly #served: ServedModels;
   readonly #bodies = new WholeBodies();
   readonly #upstreamBodies = new GatheredBodies();
+  readonly #streamBytes = new HeldBytes(STREAM_LIMITS);
   readonly #health = new UpstreamHealth();
   readonly #late: LateRequests;
   #numOpenStreams = 0;
@@ -295,7 +299,9 @@ export class Forwarder {
           : lingering(call.signal, limit?.signal, lingerMs);
         const received = choice.upstream
           .send(sent, isBilledWhole ? until : signal)
-          .then((response) => (upstream === undefined ? { response } : upstream.receive(response)));
+          .then(
+            (response): Received | Promise<Received> => upstream?.receive(response) ?? { response, reader: undefined },
+          );
         const { response, reader } = await this.#inTime(received, limit, call, { choice, received });
         call.connectMs = response.connectMs;
         return { choice, response, reader };
@@ -346,6 +352,7 @@ export class Forwarder {
       requestId,
       signal,
       idleTimeoutMs,
+      memory: new StreamMemory(this.#streamBytes, call.target.ownerId),
       log,
     });
   }
@@ -427,6 +434,7 @@ export class Forwarder {
       if (!call.signal.aborted) call.failures.push('cut');
       throw asApiError(error);
     } finally {
+      reader?.close?.();
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);

@@ -18,6 +18,7 @@ import type { UpstreamResponse } from '../upstream';
 import { checkAccount, mustNotStore } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
+import type { StreamMemory } from './stream-memory';
 import { upstreamRoute, type UpstreamRoute } from './routes';
 import { pathAt, upstreamHeaders, upstreamReturned } from './upstream-headers';
 
@@ -29,6 +30,7 @@ export interface UpstreamCallParts {
   requestId: string;
   signal: AbortSignal;
   idleTimeoutMs: number;
+  memory: StreamMemory;
   log: Pick<Log, 'info'>;
 }
 
@@ -92,7 +94,7 @@ export class UpstreamCall {
 
   /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */
   receive(response: UpstreamResponse): Promise<Received> {
-    const { replica, path, requestId, idleTimeoutMs } = this.#parts;
+    const { replica, path, requestId, idleTimeoutMs, memory } = this.#parts;
     return receive(response, {
       route: this.#route,
       path,
@@ -103,6 +105,7 @@ export class UpstreamCall {
       shownModel: this.#shownModel,
       stripsUsage: this.#stripsUsage,
       idleTimeoutMs,
+      memory,
     });
   }
 
