@@ -9,7 +9,7 @@ import {
   type Granted,
   header,
   type HttpReply,
-  isAnthropicPath,
+  isAnthropicRequest,
   isPreflight,
   type Log,
   OPEN_CORS,
@@ -208,7 +208,7 @@ export class Gateway {
       grant: undefined,
       reservation: undefined,
       body: undefined,
-      style: errorStyleOf(request.path),
+      style: errorStyleOf(request.path, request.headers),
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
     this.#numOpen++;
@@ -260,7 +260,7 @@ export class Gateway {
       return;
     }
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
-    if (address !== undefined) state.style = errorStyleOf(address.path);
+    if (address !== undefined) state.style = errorStyleOf(address.path, request.headers);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
     // An upstream gets no preflights.
@@ -270,7 +270,9 @@ export class Gateway {
     )
       return recorded.send(204, this.#cors.headers(request), '');
     if (target.accessControl) {
-      const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+      const checked = isAnthropicRequest(address.path, request.headers)
+        ? { ...request, headers: withBearerKey(request.headers) }
+        : request;
       const checking = state.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }

@@ -1,8 +1,10 @@
 import {
+  anthropicModelPage,
   ApiError,
   convertRequest,
   type ConvertedResponse,
   header,
+  isAnthropicRequest,
   isLight,
   LIGHT,
   type Log,
@@ -66,11 +68,16 @@ export class UpstreamCall {
   local(name: string | null): UpstreamResponse | undefined {
     const { model } = this.#parts.replica.upstream;
     if (this.#route !== 'models' || model === null) return undefined;
+    const { path, request } = this.#parts;
     const listed = { id: name ?? model, object: 'model', created: 0, owned_by: 'capstan', root: model, parent: null };
     const headers = upstreamReturned([]);
     return jsonResponse(
       { status: 200, rawHeaders: headers, connectMs: 0 },
-      JSON.stringify({ object: 'list', data: [listed] }),
+      JSON.stringify(
+        isAnthropicRequest(path, request.headers)
+          ? anthropicModelPage([listed], request.query)
+          : { object: 'list', data: [listed] },
+      ),
     );
   }
 
