@@ -87,6 +87,7 @@
         "native/engine/make_sequences.cpp",
         "native/engine/mask_gate.cpp",
         "native/engine/mask_pool.cpp",
+        "native/engine/mask_queue.cpp",
         "native/engine/memory_plan.cpp",
         "native/engine/model_drafter.cpp",
         "native/engine/model_inputs.cpp",

@@ -67,6 +67,7 @@ export { randomBase62 } from './base/base62';
 export { trimBlanks } from './base/blanks';
 export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
+export { anthropicModel, anthropicModelPage } from './inference/anthropic/models';
 export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
 export { errorMessageIn } from './inference/conversion/upstream-reader';
 export {
@@ -74,7 +75,9 @@ export {
   type ErrorStyle,
   errorStyleOf,
   INPUT_TOKENS_PATH,
-  isAnthropicPath,
+  isAnthropicRequest,
+  isModelsPath,
+  MODELS_PATH,
   namedEvent,
   RESPONSES_PATH,
 } from './base/error-styles';

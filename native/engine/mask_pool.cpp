@@ -26,12 +26,7 @@ std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher
   job->token_id = token_id;
   job->mask.resize(num_mask_words);
   const std::lock_guard lock(mutex_);
-  const grammar::CompiledGrammar* grammar = &job->matcher->grammar();
-  const auto queue = std::ranges::find(waiting_, grammar, &Queue::grammar);
-  if (queue == waiting_.end())
-    waiting_.push_back({grammar, {job}});
-  else
-    queue->jobs.push_back(job);
+  queue_.push(job);
   wake_.notify_one();
   return job;
 }
@@ -40,7 +35,7 @@ void MaskPool::close() {
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
-    waiting_.clear();
+    queue_.clear();
     for (const auto& job : running_)
       job->stop.request_stop();
     wake_.notify_all();
@@ -48,18 +43,6 @@ void MaskPool::close() {
   for (std::thread& thread : threads_)
     thread.join();
   threads_.clear();
-}
-
-// Allocates nothing: an exception on this thread would end the process.
-std::shared_ptr<MaskJob> MaskPool::next_job() {
-  std::deque<std::shared_ptr<MaskJob>>& jobs = waiting_.front().jobs;
-  std::shared_ptr<MaskJob> job = std::move(jobs.front());
-  jobs.pop_front();
-  if (jobs.empty())
-    waiting_.pop_front();
-  else
-    waiting_.splice(waiting_.end(), waiting_, waiting_.begin());
-  return job;
 }
 
 // A stop request leaves the mask incomplete: no caller waits for it.
@@ -70,23 +53,27 @@ static void compute(MaskJob& job) {
   if (!job.is_refused) job.matcher->fill_mask(job.mask, stop);
 }
 
+// Allocates nothing outside the job: an exception on this thread would end the process.
 void MaskPool::main() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return is_closing_ || !waiting_.empty(); });
+    wake_.wait(lock, [this] { return is_closing_ || !queue_.is_empty(); });
     if (is_closing_) return;
-    std::shared_ptr<MaskJob> job = next_job();
+    std::shared_ptr<MaskJob> job = queue_.pop();
     running_.push_back(job);
     lock.unlock();
     if (on_start_) on_start_();
+    const auto start = std::chrono::steady_clock::now();
     try {
       compute(*job);
     } catch (...) {
       job->error = std::current_exception();
     }
+    const auto time = std::chrono::steady_clock::now() - start;
     job->is_done.store(true);
     on_done_();
     lock.lock();
+    queue_.finish(*job, time);
     std::erase(running_, job);
     // The job may hold the last reference to a grammar, which takes long to free.
     lock.unlock();

@@ -37,8 +37,9 @@ const ANTHROPIC: ErrorStyle = {
   bodyEvents: (body) => namedEvent('error', body as object),
 };
 
-/** The routes of Anthropic's interface. They alone accept a key in `x-api-key`. */
+/** The routes of Anthropic's interface alone. */
 const ANTHROPIC_PATHS: ReadonlySet<string> = new Set(['/v1/messages', '/v1/messages/count_tokens']);
+export const MODELS_PATH = '/v1/models';
 export const CHAT_PATH = '/v1/chat/completions';
 export const RESPONSES_PATH = '/v1/responses';
 export const INPUT_TOKENS_PATH = `${RESPONSES_PATH}/input_tokens`;
@@ -48,9 +49,25 @@ export function isAnthropicPath(path: string): boolean {
   return ANTHROPIC_PATHS.has(path);
 }
 
-/** Returns how the interface of a path writes errors. @param path Without the prefix of a deployment. */
-export function errorStyleOf(path: string): ErrorStyle {
-  if (isAnthropicPath(path)) return ANTHROPIC;
+/** Whether a path is that of the list of models or of one model. @param path Without the prefix of a deployment. */
+export function isModelsPath(path: string): boolean {
+  return path === MODELS_PATH || path.startsWith(`${MODELS_PATH}/`);
+}
+
+type Headers = readonly (readonly [name: string, value: string])[];
+
+/**
+ * Whether a request uses Anthropic's interface: it may have its key in `x-api-key`. OpenAI's interface has the same
+ * paths of models, so the header `anthropic-version` decides there.
+ * @param path Without the prefix of a deployment.
+ */
+export function isAnthropicRequest(path: string, headers: Headers): boolean {
+  return isAnthropicPath(path) || (isModelsPath(path) && headers.some(([name]) => name === 'anthropic-version'));
+}
+
+/** Returns how the interface of a request writes errors. @param path Without the prefix of a deployment. */
+export function errorStyleOf(path: string, headers: Headers = []): ErrorStyle {
+  if (isAnthropicRequest(path, headers)) return ANTHROPIC;
   return path === RESPONSES_PATH ? RESPONSES : OPENAI;
 }
 

@@ -12,6 +12,11 @@ export class SseSplitter {
   #line: string[] = [];
   #numChars = 0;
 
+  /** The characters of the event that arrives. */
+  get numChars(): number {
+    return this.#numChars;
+  }
+
   /** Returns the texts of the complete events, without the empty line at their end. Throws for an overlong event. */
   take(piece: Buffer): string[] {
     const events: string[] = [];

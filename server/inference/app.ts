@@ -3,7 +3,7 @@ import type { Access, AccessOutcome } from '../access';
 import { RecordedReply } from '../http/recorded-reply';
 import { Cors, isPreflight } from '../http/cors';
 import { ApiError } from '../base/errors';
-import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
+import { errorStyleOf, isAnthropicRequest } from '../base/error-styles';
 import { redactKeys } from '../base/key-format';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
@@ -220,7 +220,7 @@ export class App {
     const reply = new RecordedReply(transportReply, {
       ...this.#cors.headers(request),
       'X-Request-Id': requestId,
-      ...(isAnthropicPath(this.#withoutRootPath(request.path)) ? { 'request-id': requestId } : {}),
+      ...(isAnthropicRequest(this.#withoutRootPath(request.path), request.headers) ? { 'request-id': requestId } : {}),
     });
     const startedMs = performance.now();
     const open: OpenRequest = {
@@ -314,7 +314,9 @@ export class App {
   }
 
   #checkAccess(open: OpenRequest, request: HttpRequest, path: string): Promise<void> | undefined {
-    const checked = isAnthropicPath(path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+    const checked = isAnthropicRequest(path, request.headers)
+      ? { ...request, headers: withBearerKey(request.headers) }
+      : request;
     const outcome = this.#options.access?.check(checked);
     if (outcome instanceof Promise) return outcome.then((settled) => this.#applyAccess(open, settled));
     if (outcome !== undefined) this.#applyAccess(open, outcome);
@@ -391,7 +393,7 @@ export class App {
     if (apiError.status === 500)
       this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
     if (reply.hasStarted) return;
-    const style = errorStyleOf(this.#withoutRootPath(request.path));
+    const style = errorStyleOf(this.#withoutRootPath(request.path), request.headers);
     const headers = { 'Content-Type': 'application/json', ...apiError.headers };
     reply.send(apiError.status, headers, style.body(apiError, requestId));
   }

@@ -61,6 +61,13 @@ def count():
     expect(client.messages.count_tokens(model=MODEL, messages=QUESTION).input_tokens, ask().usage.input_tokens + ask().usage.cache_read_input_tokens)
 
 
+def models():
+    expect_in(MODEL, [model.id for model in client.models.list()])
+    expect(client.models.retrieve(MODEL).display_name, MODEL)
+    expect_raises(anthropic.AuthenticationError, lambda: other(UNKNOWN_KEY).models.list(), status_code=401)
+    expect_raises(anthropic.PermissionDeniedError, lambda: other(FOREIGN_KEY).models.list(), status_code=403)
+
+
 def search_result():
     found = {"type": "search_result", "source": "https://example.com", "title": "Capstan", "content": [{"type": "text", "text": "A runtime."}]}
     assert ask([{"role": "user", "content": [found, {"type": "text", "text": QUESTION[0]["content"]}]}]).content
@@ -96,6 +103,6 @@ def error_429():
 
 
 run(f"anthropic {anthropic.__version__} (PyPI)", {
-    "chat": chat, "stream": stream, "tools, run by the client": tool_runner, "structured output, parsed": parse, "tokens": count, "search result": search_result, "no output": no_output, "stream, abandoned": abandon_stream,
+    "chat": chat, "stream": stream, "tools, run by the client": tool_runner, "structured output, parsed": parse, "tokens": count, "models": models, "search result": search_result, "no output": no_output, "stream, abandoned": abandon_stream,
     "error 400": error_400, "error 401": error_401, "error 403": error_403, "error 404": error_404, "error 429": error_429,
 })

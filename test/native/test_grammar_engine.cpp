@@ -1,6 +1,7 @@
 // Grammars in the engine: masks reach the sampler, sampled tokens advance the grammar, and its end ends the text.
 #include <algorithm>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "test/native/grammar_fixture.h"
@@ -193,6 +194,71 @@ TEST(grammar_mask_pool_schedules_grammars_in_turn) {
   const std::lock_guard lock(mutex);
   num_released = 100;
   changed.notify_all();
+}
+
+// A queue whose jobs take the times that the test gives them.
+class TimedQueue {
+ public:
+  std::shared_ptr<MaskJob> push(const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
+    auto job = std::make_shared<MaskJob>();
+    job->matcher = std::make_shared<grammar::GrammarMatcher>(grammar);
+    queue.push(job);
+    return job;
+  }
+  // Runs the next job, which takes a millisecond unless its grammar is slow.
+  const grammar::CompiledGrammar* run() {
+    const auto job = queue.pop();
+    const auto* grammar = &job->matcher->grammar();
+    queue.finish(*job, slow.contains(grammar) ? slow.at(grammar) : std::chrono::milliseconds(1));
+    return grammar;
+  }
+
+  std::map<const grammar::CompiledGrammar*, std::chrono::milliseconds> slow;
+  MaskQueue queue;
+};
+
+TEST(grammar_mask_queue_schedules_by_time) {
+  const auto tokens = testing::make_tokens({"a", "b", "<eos>"});
+  const auto compile = [&] { return testing::compile_gbnf("root ::= \"a\"*", tokens); };
+  const std::vector slow{compile(), compile(), compile()};
+  const auto quick = compile(), late = compile();
+  TimedQueue queue;
+  for (size_t i = 0; i < slow.size(); ++i)
+    queue.slow[slow[i].get()] = std::chrono::milliseconds(1000 + i);
+  for (int i = 0; i < 10; ++i)
+    for (const auto& grammar : slow)
+      queue.push(grammar);
+  for (const auto& grammar : slow)
+    EXPECT(queue.run() == grammar.get());
+
+  // Between its jobs it does not wait.
+  for (int i = 0; i < 20; ++i) {
+    queue.push(quick);
+    EXPECT(queue.run() == quick.get());
+  }
+  EXPECT(queue.run() == slow[0].get());
+  queue.push(quick);
+  EXPECT(queue.run() == quick.get());
+
+  // It has the next turns, but does not make up for the time before it came.
+  for (int i = 0; i < 3000; ++i)
+    queue.push(late);
+  int num_late = 0;
+  while (queue.run() == late.get())
+    ++num_late;
+  EXPECT(num_late >= 1 && num_late <= 1000);
+}
+
+TEST(grammar_mask_queue_prefers_grammars_without_a_running_mask) {
+  const auto tokens = testing::make_tokens({"a", "b", "<eos>"});
+  const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens),
+             second = testing::compile_gbnf("root ::= \"b\"", tokens);
+  TimedQueue queue;
+  const std::vector jobs{queue.push(first), queue.push(first), queue.push(second)};
+  EXPECT(queue.queue.pop() == jobs[0]);
+  EXPECT(queue.queue.pop() == jobs[2]);
+  EXPECT(queue.queue.pop() == jobs[1]);
+  EXPECT(queue.queue.is_empty());
 }
 
 TEST(grammar_sequences_can_end_while_they_wait_for_masks) {

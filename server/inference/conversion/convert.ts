@@ -1,4 +1,4 @@
-import type { ChatMessage, Messages } from '../../../ts';
+import type { ChatEvent, ChatMessage, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
 import { sseData, SseSplitter } from '../../http/sse-splitter';
@@ -40,8 +40,12 @@ export interface Converted {
   response: ConvertedResponse;
 }
 
-/** The last event of some interfaces repeats the whole response, so a stream is held. 128k tokens take about 40 MiB. */
+/** The last event of some interfaces repeats the whole response, so its text is held. 128k tokens take about 40 MiB. */
 const MAX_STREAM_BYTES = 64 * 1024 * 1024;
+/** About what a writer holds for an event besides its text, and for an item of the response, such as a tool call. */
+const EVENT_BYTES = 64;
+const ITEM_BYTES = 1024;
+const CHAR_BYTES = 2;
 /** Limits of the engine do not hold elsewhere. */
 const NO_LIMITS = { vocabSize: Number.MAX_SAFE_INTEGER, maxModelLen: Number.MAX_SAFE_INTEGER };
 
@@ -115,6 +119,11 @@ function listOf(messages: Messages): readonly ChatMessage[] {
   return JSON.parse(typeof json === 'string' ? json : Buffer.from(json).toString()) as ChatMessage[];
 }
 
+function textOf(event: ChatEvent): string {
+  if (event.type === 'toolCall') return event.argumentsDelta;
+  return event.type === 'finish' ? '' : event.textDelta;
+}
+
 /** Converts one response, whole or as a stream. */
 export class ConvertedResponse {
   readonly #reader: UpstreamReader;
@@ -125,6 +134,9 @@ export class ConvertedResponse {
   #numBytes = 0;
   /** Events that have not been returned yet. */
   #text = '';
+  #numHeldBytes = 0;
+  /** The item that the last event belongs to. */
+  #item: number | string | undefined;
   /** Why the stream was ended early. */
   failure: string | undefined;
 
@@ -136,6 +148,18 @@ export class ConvertedResponse {
   /** What the other server has reported so far. */
   get usage(): UpstreamUsage | undefined {
     return this.#reader.usage;
+  }
+
+  /** About the bytes of memory that a stream takes. */
+  get numHeldBytes(): number {
+    return this.#numHeldBytes + CHAR_BYTES * this.#splitter.numChars;
+  }
+
+  /** Ends a stream early. Returns its last events. */
+  fail(error: ApiError): string {
+    return this.#guarded(() => {
+      throw error;
+    });
   }
 
   /** Takes a piece of a stream. Returns the events for the client. An error becomes the last event. */
@@ -173,7 +197,17 @@ export class ConvertedResponse {
     if (data === undefined) return;
     const taken = this.#reader.takeEvent(data);
     this.#begin();
-    for (const one of taken) this.#text += this.#writer.take(one);
+    for (const one of taken) {
+      this.#count(one);
+      this.#text += this.#writer.take(one);
+    }
+  }
+
+  #count(event: ChatEvent): void {
+    const item = event.type === 'toolCall' ? event.callIndex : event.type;
+    if (item !== this.#item) this.#numHeldBytes += ITEM_BYTES;
+    this.#item = item;
+    this.#numHeldBytes += EVENT_BYTES + CHAR_BYTES * textOf(event).length;
   }
 
   #begin(): void {
@@ -191,7 +225,10 @@ export class ConvertedResponse {
       this.#isOver = true;
       this.failure = (error as Error).message;
       this.#begin();
-      this.#text += this.#writer.fail(new ApiError('upstream_unavailable', `The upstream failed: ${this.failure}`));
+      const own = error instanceof ApiError ? error : undefined;
+      this.#text += this.#writer.fail(
+        own ?? new ApiError('upstream_unavailable', `The upstream failed: ${this.failure}`),
+      );
     }
     const text = this.#text;
     this.#text = '';

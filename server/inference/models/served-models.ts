@@ -1,6 +1,6 @@
 import { CapstanError, type Engine } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { modelNotFound, ServedModel } from '../openai/models';
+import { type ModelItem, modelNotFound, ServedModel } from '../openai/models';
 import { show } from '../../base/json/validate';
 import type { ServerSettings } from '../settings';
 import { type Clock, type Lease, ModelPool, type PoolLimits, type Slot } from './model-pool';
@@ -122,12 +122,12 @@ export class ServedModels {
   }
 
   /** The body of GET /v1/models. */
-  list(): object {
+  list(): { object: 'list'; data: ModelItem[] } {
     return { object: 'list', data: this.entries.flatMap(({ served }) => served.describeAll()) };
   }
 
   /** Returns an item of the list. */
-  describe(name: string): object {
+  describe(name: string): ModelItem {
     return this.find(name).served.describe(name);
   }
 

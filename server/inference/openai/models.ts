@@ -1,7 +1,9 @@
 import { basename } from 'node:path';
 import { type AdapterInfo, CapstanError, type EngineInfo, type ModelTask } from '../../../ts';
+import { isAnthropicRequest, MODELS_PATH } from '../../base/error-styles';
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
+import { anthropicModel, anthropicModelPage, type ListedModel } from '../anthropic/models';
 import type { ModelState } from '../models/model-pool';
 import { sendJson } from '../../http/send-json';
 import { show } from '../../base/json/validate';
@@ -17,6 +19,9 @@ export interface ListedEngine {
   /** Whether the model is in memory. Undefined: it always is. */
   readonly status?: ModelStatus;
 }
+
+/** An item of the list of models. */
+export type ModelItem = ListedModel & Readonly<Record<string, unknown>>;
 
 /** The status of a model, with the values of llama.cpp. */
 export interface ModelStatus {
@@ -75,11 +80,11 @@ export class ServedModel {
   }
 
   /** Returns the items of the list of models. */
-  describeAll(): object[] {
+  describeAll(): ModelItem[] {
     return this.all().map((name) => this.describe(name));
   }
 
-  describe(name: string): object {
+  describe(name: string): ModelItem {
     const { status } = this.#engine;
     const { maxModelLen, task } = this.#engine.info;
     const generates = task === 'generate';
@@ -148,21 +153,21 @@ function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: Liste
   };
 }
 
-export const MODELS_PATH = '/v1/models';
-
 /** What the routes need of all models of the server. */
 interface ModelsContext {
-  models: { list(): object; describe(name: string): object };
+  models: { list(): { data: readonly ListedModel[] }; describe(name: string): ListedModel };
 }
 
 /** GET /v1/models */
-export function listModels({ models }: ModelsContext, _request: HttpRequest, reply: HttpReply): void {
-  sendJson(reply, models.list());
+export function listModels({ models }: ModelsContext, { path, headers, query }: HttpRequest, reply: HttpReply): void {
+  const list = models.list();
+  sendJson(reply, isAnthropicRequest(path, headers) ? anthropicModelPage(list.data, query) : list);
 }
 
 /** GET /v1/models/{model}. Names may contain slashes, encoded or not. */
-export function getModel({ models }: ModelsContext, request: HttpRequest, reply: HttpReply): void {
-  sendJson(reply, models.describe(decode(request.path.slice(MODELS_PATH.length + 1))));
+export function getModel({ models }: ModelsContext, { path, headers }: HttpRequest, reply: HttpReply): void {
+  const model = models.describe(decode(path.slice(MODELS_PATH.length + 1)));
+  sendJson(reply, isAnthropicRequest(path, headers) ? anthropicModel(model) : model);
 }
 
 function decode(text: string): string {

@@ -95,21 +95,30 @@ function operation(route: DescribedRoute, hasAccess: boolean): Json {
       schema: { type: 'string', minLength: 1 },
     })),
     ...Object.entries(described.query ?? {}).map(([name, schema]) => ({ name, in: 'query', schema })),
+    ...(described.anthropicResponse === undefined ? [] : [ANTHROPIC_VERSION]),
   ];
+  const hasAnthropicKey = isAnthropicPath(path) || described.anthropicResponse !== undefined;
   return {
     operationId: operationId(method, path),
     summary: route.summary ?? described.summary,
     tags: [isNotImplemented ? 'not implemented' : 'implemented'],
-    ...(hasAccess && isAnthropicPath(path) ? { security: [{ accessKey: [] }, { anthropicKey: [] }] } : {}),
+    ...(hasAccess && hasAnthropicKey ? { security: [{ accessKey: [] }, { anthropicKey: [] }] } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(requestSchema === undefined ? {} : { requestBody: requestBody(sentSchema(requestSchema, nulls), described) }),
     ...(described.form === undefined ? {} : { requestBody: formBody(described.form) }),
     responses: {
       ...(isNotImplemented ? {} : { 200: okResponse(described, path, hasAccess) }),
-      ...errorResponses(errors, path),
+      ...errorResponses(errors, path, described.anthropicResponse !== undefined),
     },
   };
 }
+
+const ANTHROPIC_VERSION = {
+  name: 'anthropic-version',
+  in: 'header',
+  description: "The response and its errors have Anthropic's form, and x-api-key may hold the key",
+  schema: { type: 'string' },
+};
 
 /** `POST /v1/chat/completions` becomes `post_v1_chat_completions`. */
 function operationId(method: string, path: string): string {
@@ -135,9 +144,12 @@ const REQUEST_ID = {
   'X-Request-Id': { description: "The client's id, or a random one", schema: { type: 'string' } },
 };
 
-function okResponse({ response: body, event }: Operation, path: string, hasAccess: boolean): Json {
+function okResponse({ response: body, anthropicResponse, event }: Operation, path: string, hasAccess: boolean): Json {
   if (body === undefined) return { description: 'Success, without a body', headers: REQUEST_ID };
-  const content: Json = okContent(body);
+  const content: Json =
+    anthropicResponse === undefined
+      ? okContent(body)
+      : { 'application/json': { schema: { anyOf: [componentRef(body), componentRef(anthropicResponse)] } } };
   if (event !== undefined) content['text/event-stream'] = { schema: eventSchema(event, path, hasAccess) };
   return { description: 'The response', headers: REQUEST_ID, content };
 }
@@ -192,7 +204,7 @@ function componentRef(name: string): Json {
   return { $ref: `#/components/schemas/${name}` };
 }
 
-function errorResponses(codes: readonly ApiErrorCode[], path: string): Json {
+function errorResponses(codes: readonly ApiErrorCode[], path: string, hasBothForms: boolean): Json {
   const statuses = [...new Set(codes.map((code) => ERROR_KINDS[code].status))].sort((a, b) => a - b);
   return Object.fromEntries(
     statuses.map((status) => {
@@ -202,7 +214,13 @@ function errorResponses(codes: readonly ApiErrorCode[], path: string): Json {
         {
           description: ofStatus.join(', '),
           headers: errorHeaders(status),
-          content: { 'application/json': { schema: errorOf(ofStatus, path) } },
+          content: {
+            'application/json': {
+              schema: hasBothForms
+                ? { anyOf: [errorOf(ofStatus, path), anthropicErrorOf(ofStatus)] }
+                : errorOf(ofStatus, path),
+            },
+          },
         },
       ];
     }),
@@ -210,18 +228,20 @@ function errorResponses(codes: readonly ApiErrorCode[], path: string): Json {
 }
 
 function errorOf(codes: readonly ApiErrorCode[], path: string): Json {
-  if (isAnthropicPath(path)) {
-    const types = new Set(codes.map((code) => anthropicType(ERROR_KINDS[code].status)));
-    return exactly({
-      type: { const: 'error' },
-      error: exactly({ type: { type: 'string', enum: [...types] }, message: { type: 'string', minLength: 1 } }),
-      request_id: string,
-    });
-  }
+  if (isAnthropicPath(path)) return anthropicErrorOf(codes);
   return errorSchema(
     codes,
     codes.map((code) => ERROR_KINDS[code].type),
   );
+}
+
+function anthropicErrorOf(codes: readonly ApiErrorCode[]): Json {
+  const types = new Set(codes.map((code) => anthropicType(ERROR_KINDS[code].status)));
+  return exactly({
+    type: { const: 'error' },
+    error: exactly({ type: { type: 'string', enum: [...types] }, message: { type: 'string', minLength: 1 } }),
+    request_id: string,
+  });
 }
 
 function errorHeaders(status: number): Json {

@@ -11,6 +11,8 @@ export interface Operation {
   form?: Readonly<Record<string, object>>;
   /** Optional fields of the query. */
   query?: Readonly<Record<string, object>>;
+  /** The body of the response to a request with the header `anthropic-version`. Absent: the header changes nothing. */
+  anthropicResponse?: ResponseSchemaName;
   /** The component of each event of a stream. */
   event?: ResponseSchemaName;
   /** Errors in addition to those of every route. */
@@ -62,6 +64,7 @@ const PAGING = {
   after: { type: 'string', description: 'The id of the last item of the page before' },
   limit: { type: 'integer', minimum: 1 },
 };
+const ANTHROPIC_PAGING = 'With the header anthropic-version alone';
 
 const QUESTION = [{ role: 'user', content: 'What is Capstan?' }];
 const WEATHER_TOOL = {
@@ -212,8 +215,21 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
     errors: [...FIELD_ERRORS, ...MODEL_ERRORS, ...WAIT_ERRORS],
     examples: { tokens: { tokens: [72, 101, 108] } },
   },
-  'GET /v1/models': { response: 'ModelList', errors: MODEL_ERRORS },
-  'GET /v1/models/{model}': { response: 'Model', errors: [...MODEL_ERRORS, 'model_not_found'] },
+  'GET /v1/models': {
+    response: 'ModelList',
+    anthropicResponse: 'AnthropicModelList',
+    query: {
+      limit: { type: 'integer', minimum: 1, maximum: 1_000, default: 20, description: ANTHROPIC_PAGING },
+      after_id: { type: 'string', description: ANTHROPIC_PAGING },
+      before_id: { type: 'string', description: ANTHROPIC_PAGING },
+    },
+    errors: [...MODEL_ERRORS, 'invalid_value'],
+  },
+  'GET /v1/models/{model}': {
+    response: 'Model',
+    anthropicResponse: 'AnthropicModel',
+    errors: [...MODEL_ERRORS, 'model_not_found'],
+  },
   'POST /v1/files': {
     response: 'File',
     form: {

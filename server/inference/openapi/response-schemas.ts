@@ -342,6 +342,19 @@ export const RESPONSE_SCHEMAS = {
     },
   ),
   ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
+  AnthropicModel: exactly({
+    type: { const: 'model' },
+    id: string,
+    display_name: string,
+    created_at: { type: 'string', format: 'date-time' },
+    max_input_tokens: nullable(count),
+  }),
+  AnthropicModelList: exactly({
+    data: list(ref('AnthropicModel')),
+    has_more: boolean,
+    first_id: nullable(string),
+    last_id: nullable(string),
+  }),
   File: exactly({
     id: string,
     object: { const: 'file' },

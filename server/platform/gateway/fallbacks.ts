@@ -101,6 +101,19 @@ export class FirstByteLimit {
     return this.#controller.signal;
   }
 
+  /** Rejects when the time is over. The usage of a response whose client has left is read without a limit. */
+  before<T>(ready: Promise<T>, client: AbortSignal): Promise<T> {
+    const { signal } = this;
+    const over = new Promise<never>((_resolve, reject) => {
+      const end = (): void => {
+        if (!client.aborted) reject(signal.reason as Error);
+      };
+      if (signal.aborted) end();
+      else signal.addEventListener('abort', end, { once: true });
+    });
+    return Promise.race([ready, over]);
+  }
+
   /** The first byte has arrived, or the attempt has failed. */
   end(): void {
     clearTimeout(this.#timer);

@@ -34,6 +34,8 @@ import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
 import { mustStream, wholeBody } from './model-body';
 import { TokenMeter } from './token-meter';
+import { HeldBytes } from './held-bodies';
+import { type LateRequest, LateRequests } from './late-requests';
 import { lingering } from './linger';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
@@ -44,6 +46,8 @@ import type { UpstreamResponse } from './upstream';
 import { UpstreamError } from './upstream-error';
 import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
 import { limitedBody } from './upstreams/limited-body';
+import type { Received } from './upstreams/received';
+import { STREAM_LIMITS, StreamMemory } from './upstreams/stream-memory';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -54,7 +58,7 @@ export interface ForwardTimes extends KeepAliveTimes {
   idleTimeoutMs: number;
   /** A client that reads nothing for this long is disconnected. */
   slowClientTimeoutMs: number;
-  /** How long an upstream may take to finish a response that is not streamed, after its client has left. */
+  /** How long an upstream may take to finish a response that is not streamed, when no client waits for it. */
   lingerMs: number;
 }
 
@@ -81,16 +85,24 @@ export class Forwarder {
   readonly #served: ServedModels;
   readonly #bodies = new WholeBodies();
   readonly #upstreamBodies = new GatheredBodies();
+  readonly #streamBytes = new HeldBytes(STREAM_LIMITS);
   readonly #health = new UpstreamHealth();
+  readonly #late: LateRequests;
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
     this.#parts = parts;
     this.#served = new ServedModels(parts.targets);
+    this.#late = new LateRequests(parts.times);
   }
 
   get numOpenStreams(): number {
     return this.#numOpenStreams;
+  }
+
+  /** Resolves when all bills have ended. Call it when no request is open. */
+  settled(): Promise<void> {
+    return this.#late.settled();
   }
 
   close(): void {
@@ -166,11 +178,14 @@ export class Forwarder {
     try {
       const ready = await this.#ready(call, target, body, begun, onBegun);
       limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs);
-      exchanged = await this.#exchange(call, ready, body, limit.signal);
+      exchanged = await this.#exchange(call, ready, body, limit);
       const { status, body: content } = exchanged.response;
       if (!isFailedStatus(status)) {
         // Before the first byte of the content, the client has received nothing, so another deployment may respond.
-        await content.started();
+        await this.#inTime(content.started(), limit, call, {
+          choice: exchanged.choice,
+          received: Promise.resolve(exchanged),
+        });
         return exchanged;
       }
       content.destroy();
@@ -211,12 +226,14 @@ export class Forwarder {
     }
   }
 
-  /**
-   * Tries once, and retries once on another replica if that is safe.
-   * @param limit Aborts when the time for the first byte is over.
-   */
-  async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], limit?: AbortSignal): Promise<Exchanged> {
-    const signal = limit === undefined ? call.signal : AbortSignal.any([call.signal, limit]);
+  /** Tries once, and retries once on another replica if that is safe. */
+  async #exchange(
+    call: Call,
+    target: Target,
+    body: UpstreamRequest['body'],
+    limit?: FirstByteLimit,
+  ): Promise<Exchanged> {
+    const signal = limit === undefined ? call.signal : AbortSignal.any([call.signal, limit.signal]);
     // The names of models differ between deployments.
     const isFallback = target.deploymentId !== call.target.deploymentId;
     const model = call.model ?? (isFallback ? await modelIn(body) : undefined);
@@ -275,12 +292,19 @@ export class Forwarder {
         signal.throwIfAborted();
         if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
         const isBilledWhole = upstream?.isStream === false && call.bill !== undefined;
-        const response = await choice.upstream.send(
-          sent,
-          isBilledWhole ? lingering(call.signal, limit, this.#parts.times.lingerMs) : signal,
-        );
+        const isPriced = isBilledWhole && !(call.bill instanceof TokenMeter);
+        const { lingerMs } = this.#parts.times;
+        const until = isPriced
+          ? lingering(signal, undefined, lingerMs)
+          : lingering(call.signal, limit?.signal, lingerMs);
+        const received = choice.upstream
+          .send(sent, isBilledWhole ? until : signal)
+          .then(
+            (response): Received | Promise<Received> => upstream?.receive(response) ?? { response, reader: undefined },
+          );
+        const { response, reader } = await this.#inTime(received, limit, call, { choice, received });
         call.connectMs = response.connectMs;
-        return { choice, ...(upstream === undefined ? { response } : await upstream.receive(response)) };
+        return { choice, response, reader };
       } catch (error) {
         choice.close();
         if (!(error instanceof UpstreamError)) throw error;
@@ -292,6 +316,25 @@ export class Forwarder {
         if (failed !== undefined || !canRepeat(error, tried, call.address.path)) throw asApiError(error);
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
+    }
+  }
+
+  /** Waits until the limit. Then no client gets the response, but its usage is billed. */
+  async #inTime<T>(
+    ready: Promise<T>,
+    limit: FirstByteLimit | undefined,
+    call: Call,
+    late: Omit<LateRequest, 'bill'>,
+  ): Promise<T> {
+    if (limit === undefined) return ready;
+    try {
+      return await limit.before(ready, call.signal);
+    } catch (error) {
+      if (error === limit.signal.reason && call.bill !== undefined) {
+        this.#late.add({ ...late, bill: call.bill });
+        call.bill = undefined;
+      }
+      throw error;
     }
   }
 
@@ -309,6 +352,7 @@ export class Forwarder {
       requestId,
       signal,
       idleTimeoutMs,
+      memory: new StreamMemory(this.#streamBytes, call.target.ownerId),
       log,
     });
   }
@@ -390,6 +434,7 @@ export class Forwarder {
       if (!call.signal.aborted) call.failures.push('cut');
       throw asApiError(error);
     } finally {
+      reader?.close?.();
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);

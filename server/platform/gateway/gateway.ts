@@ -9,7 +9,7 @@ import {
   type Granted,
   header,
   type HttpReply,
-  isAnthropicPath,
+  isAnthropicRequest,
   isPreflight,
   type Log,
   OPEN_CORS,
@@ -44,7 +44,7 @@ export interface GatewayTimes {
   firstByteTimeoutMs: number;
   idleTimeoutMs: number;
   slowClientTimeoutMs: number;
-  /** How long an upstream may take to finish a response that is not streamed, after its client has left. */
+  /** How long an upstream may take to finish a response that is not streamed, when no client waits for it. */
   lingerMs: number;
   /** How long a queued request waits before the gateway starts its stream with comments. */
   silentMs: number;
@@ -208,7 +208,7 @@ export class Gateway {
       grant: undefined,
       reservation: undefined,
       body: undefined,
-      style: errorStyleOf(request.path),
+      style: errorStyleOf(request.path, request.headers),
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
     this.#numOpen++;
@@ -229,11 +229,12 @@ export class Gateway {
     }
   }
 
-  /** Refuses new requests. Resolves when all open requests have ended. */
-  drain(): Promise<void> {
+  /** Refuses new requests. Resolves when all open requests have ended, and all bills. */
+  async drain(): Promise<void> {
     this.#isDraining = true;
     this.#coldStarts.close();
-    return this.#numOpen === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+    if (this.#numOpen > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+    await this.#forwarder.settled();
   }
 
   /** Closes all connections to replicas, including those with open requests. */
@@ -259,7 +260,7 @@ export class Gateway {
       return;
     }
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
-    if (address !== undefined) state.style = errorStyleOf(address.path);
+    if (address !== undefined) state.style = errorStyleOf(address.path, request.headers);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
     // An upstream gets no preflights.
@@ -269,7 +270,9 @@ export class Gateway {
     )
       return recorded.send(204, this.#cors.headers(request), '');
     if (target.accessControl) {
-      const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+      const checked = isAnthropicRequest(address.path, request.headers)
+        ? { ...request, headers: withBearerKey(request.headers) }
+        : request;
       const checking = state.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }

@@ -4,12 +4,12 @@ export interface HeldLimits {
   /** Maximum bytes of all owners together, and of one owner. */
   totalBytes: number;
   ownerBytes: number;
-  /** What the bodies do, for errors. */
-  reason: string;
+  /** What is held and why, for errors. */
+  what: string;
 }
 
 /**
- * Counts the bytes of request bodies that wait. An owner gets at most half of what the others leave, so that no number
+ * Counts the bytes that the gateway holds. An owner gets at most half of what the others leave, so that no number
  * of owners takes all the space.
  */
 export class HeldBytes {
@@ -23,13 +23,13 @@ export class HeldBytes {
 
   /** Throws ApiError `queue_full`, and then holds nothing more. */
   hold(ownerId: string, numBytes: number): void {
-    const { totalBytes, ownerBytes, reason } = this.#limits;
+    const { totalBytes, ownerBytes, what } = this.#limits;
     const ofOwner = this.#byOwner.get(ownerId) ?? 0;
     if (ofOwner + numBytes > ownerBytes)
-      throw new ApiError('queue_full', `The queue is full: ${ofOwner} bytes of your request bodies ${reason}`);
+      throw new ApiError('queue_full', `The queue is full: ${ofOwner} bytes of your ${what}`);
     const ofOthers = this.#numHeld - ofOwner;
     if (ofOwner + numBytes > (totalBytes - ofOthers) / 2)
-      throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of request bodies ${reason}`);
+      throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of ${what}`);
     this.#add(ownerId, numBytes);
   }
 

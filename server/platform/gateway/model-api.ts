@@ -7,8 +7,12 @@ import {
   type HttpReply,
   type Identity,
   type Reservation,
-  isAnthropicPath,
+  anthropicModel,
+  anthropicModelPage,
+  isAnthropicRequest,
+  isModelsPath,
   mayCall,
+  MODELS_PATH,
   RecordedReply,
   type StreamedRequest,
   withBearerKey,
@@ -19,7 +23,6 @@ import { ModelBodies, type ModelBody } from './model-body';
 import type { OwnerStorage } from './owner-storage';
 import { namesOf, type NamedModel, type Target, type Targets } from './targets';
 
-const MODELS_PATH = '/v1/models';
 const READING = new Set(['GET', 'HEAD']);
 
 /** A request whose deployment and key have been found. */
@@ -78,12 +81,15 @@ export class ModelApi {
     const { request, requestId } = facts;
     // Anthropic's clients send the key in x-api-key.
     const { path, headers: sent } = request;
-    const keyed = isAnthropicPath(path) ? { ...request, headers: withBearerKey(sent) } : request;
+    const isAnthropic = isAnthropicRequest(path, sent);
+    const keyed = isAnthropic ? { ...request, headers: withBearerKey(sent) } : request;
     const identity = admitted(await facts.access.identify(keyed));
-    if (request.path === MODELS_PATH || request.path.startsWith(`${MODELS_PATH}/`)) {
+    if (isModelsPath(path)) {
       if (!READING.has(request.method)) throw wrongMethod('GET, HEAD, OPTIONS');
-      if (request.path === MODELS_PATH) return sendJson(reply, request, headers, this.#list(identity));
-      return this.#describe(facts, identity, reply, headers);
+      if (path !== MODELS_PATH) return this.#describe(facts, identity, reply, headers);
+      const data = this.#list(identity);
+      const list = isAnthropic ? anthropicModelPage(data, request.query) : { object: 'list', data };
+      return sendJson(reply, request, headers, list);
     }
     if (this.#storage?.serves(request.method, request.path) === true) {
       if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
@@ -112,15 +118,14 @@ export class ModelApi {
     return { address: addressOf(named.target, request.path), model: { requested, inner: named.inner, body } };
   }
 
-  #list(identity: Identity): object {
-    const data = this.#targets
+  #list(identity: Identity): DescribedModel[] {
+    return this.#targets
       .deployments()
       .filter(
         ({ ownerId, state, deploymentId }) =>
           ownerId === identity.ownerId && state !== 'deleting' && mayCall(identity.reach, deploymentId),
       )
       .flatMap((target) => namesOf(target).map((name) => describe(target, name)));
-    return { object: 'list', data };
   }
 
   /** A model within a deployment is described by the deployment. */
@@ -135,7 +140,9 @@ export class ModelApi {
     const { target, inner } = this.#find(identity, name);
     if (inner === undefined) {
       if (!mayCall(identity.reach, target.deploymentId)) this.#admit(facts, identity, target);
-      return sendJson(reply, request, headers, describe(target, name));
+      const model = describe(target, name);
+      const isAnthropic = isAnthropicRequest(request.path, request.headers);
+      return sendJson(reply, request, headers, isAnthropic ? anthropicModel(model) : model);
     }
     this.#admit(facts, identity, target);
     return { address: addressOf(target, `${MODELS_PATH}/${inner.split('/').map(encodeURIComponent).join('/')}`) };
@@ -163,7 +170,16 @@ function addressOf({ slug }: Target, path: string): DeploymentAddress {
   return { slug, path, prefix: '', isApi: true };
 }
 
-function describe(target: Target, name: string): object {
+interface DescribedModel {
+  id: string;
+  object: 'model';
+  created: number;
+  owned_by: string;
+  root: string | null;
+  parent: string | null;
+}
+
+function describe(target: Target, name: string): DescribedModel {
   return {
     id: name,
     object: 'model',

@@ -36,7 +36,7 @@ export class ModelBodies {
     this.#held = new HeldBytes({
       totalBytes: limits.totalBytes,
       ownerBytes: limits.totalBytes * OWNER_SHARE,
-      reason: 'wait for their field model. Send model first',
+      what: 'request bodies wait for their field model. Send model first',
     });
   }
 

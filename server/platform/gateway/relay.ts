@@ -5,7 +5,7 @@ import type { UsageReader } from './usage-reader';
 
 /** Responses of known length up to this size are sent in one piece with Content-Length. */
 const GATHERED_BYTES = 64 * 1024;
-/** Most bytes that are read of a response whose client has left. */
+/** Most bytes that are read of a response that no client gets. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LINE_END = 0x0a;
 const EMPTY: Buffer = Buffer.alloc(0);
@@ -73,8 +73,10 @@ export async function relay(
   return end === 'complete' ? { end } : { end, open: { stream, isAtLineEnd: relaying.isAtLineEnd } };
 }
 
-/** Reads the usage of a response whose client has left. */
-async function drain(body: ResponseBody, { usage, ...options }: RelayOptions): Promise<void> {
+type GatherOptions = Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>;
+
+/** Reads the usage of a response that no client gets. */
+export async function drain(body: ResponseBody, { usage, ...options }: GatherOptions): Promise<void> {
   let numBytes = 0;
   const reader: UsageReader = {
     usage: undefined,
@@ -93,10 +95,7 @@ async function drain(body: ResponseBody, { usage, ...options }: RelayOptions): P
 }
 
 /** Reads a short response completely. */
-export function gather(
-  body: ResponseBody,
-  { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>,
-): Promise<Buffer> {
+export function gather(body: ResponseBody, { usage, idleTimeoutMs, onFirstByte }: GatherOptions): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const pieces: Buffer[] = [];
     const timer = setTimeout(

@@ -14,6 +14,8 @@ export interface UsageReader {
   readonly numEvents?: number;
   /** The response reported an error after its start, or broke off. */
   readonly hasFailed?: boolean;
+  /** Releases its memory. */
+  close?(): void;
 }
 
 const EMPTY: Buffer = Buffer.alloc(0);

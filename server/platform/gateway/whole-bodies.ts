@@ -23,7 +23,7 @@ export class WholeBodies {
     this.#held = new HeldBytes({
       totalBytes,
       ownerBytes: bodyBytes,
-      reason: 'are arriving, because a budget applies. Try again later',
+      what: 'request bodies are arriving, because a budget applies. Try again later',
     });
   }
 

@@ -24,7 +24,7 @@ export class GatheredBodies {
     this.#held = new HeldBytes({
       totalBytes,
       ownerBytes: totalBytes * OWNER_SHARE,
-      reason: 'for upstreams are arriving',
+      what: 'request bodies for upstreams are arriving',
     });
     this.#timeoutMs = timeoutMs;
   }

@@ -6,6 +6,7 @@ import {
   errorStyleOf,
   isLightReply,
   type ReplicaUsage,
+  toApiError,
 } from 'capstan/internal';
 import { rawHeader } from '../headers';
 import { gather } from '../relay';
@@ -15,6 +16,7 @@ import { UpstreamError } from '../upstream-error';
 import { countEvents, type UsageReader } from '../usage-reader';
 import { PassedJson, PassedStream } from './passed-response';
 import type { UpstreamRoute } from './routes';
+import type { StreamMemory } from './stream-memory';
 import { upstreamReturned } from './upstream-headers';
 
 /** A converted response, and an error, are read as a whole. */
@@ -37,6 +39,8 @@ export interface ReceiveOptions {
   shownModel: string | undefined;
   stripsUsage: boolean;
   idleTimeoutMs: number;
+  /** Of a converted stream. */
+  memory: StreamMemory;
 }
 
 /** A response for the client, and what reads its usage. */
@@ -71,7 +75,11 @@ export async function receive(response: UpstreamResponse, options: ReceiveOption
       response,
       `The upstream responded with ${show(type)}, but the request asks for ${options.isStream ? 'a stream' : 'JSON'}`,
     );
-  if (isEvents) return { response: { ...response, rawHeaders: headers }, reader: new ConvertedStream(converted) };
+  if (isEvents)
+    return {
+      response: { ...response, rawHeaders: headers },
+      reader: new ConvertedStream(converted, options.memory),
+    };
   const value = parsed(await readWhole(body, MAX_WHOLE_BYTES, options.idleTimeoutMs));
   const whole = convertWhole(converted, value);
   return {
@@ -132,11 +140,13 @@ function codeOf(status: number): ApiErrorCode {
 
 class ConvertedStream implements UsageReader {
   readonly #converted: ConvertedResponse;
+  readonly #memory: StreamMemory;
   #isOver = false;
   numEvents = 0;
 
-  constructor(converted: ConvertedResponse) {
+  constructor(converted: ConvertedResponse, memory: StreamMemory) {
     this.#converted = converted;
+    this.#memory = memory;
   }
 
   get usage(): ReplicaUsage | undefined {
@@ -153,12 +163,22 @@ class ConvertedStream implements UsageReader {
 
   take(piece: Buffer): Buffer {
     this.numEvents += countEvents(piece);
-    return Buffer.from(this.#converted.take(piece));
+    let text = this.#converted.take(piece);
+    try {
+      this.#memory.resize(this.#converted.numHeldBytes);
+    } catch (error) {
+      text += this.#converted.fail(toApiError(error));
+    }
+    return Buffer.from(text);
   }
 
   finish(): Buffer {
     this.#isOver = true;
     return Buffer.from(this.#converted.finish());
+  }
+
+  close(): void {
+    this.#memory.resize(0);
   }
 }
 

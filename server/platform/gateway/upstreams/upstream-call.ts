@@ -1,8 +1,10 @@
 import {
+  anthropicModelPage,
   ApiError,
   convertRequest,
   type ConvertedResponse,
   header,
+  isAnthropicRequest,
   isLight,
   LIGHT,
   type Log,
@@ -18,6 +20,7 @@ import type { UpstreamResponse } from '../upstream';
 import { checkAccount, mustNotStore } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
+import type { StreamMemory } from './stream-memory';
 import { upstreamRoute, type UpstreamRoute } from './routes';
 import { pathAt, upstreamHeaders, upstreamReturned } from './upstream-headers';
 
@@ -29,6 +32,7 @@ export interface UpstreamCallParts {
   requestId: string;
   signal: AbortSignal;
   idleTimeoutMs: number;
+  memory: StreamMemory;
   log: Pick<Log, 'info'>;
 }
 
@@ -64,11 +68,16 @@ export class UpstreamCall {
   local(name: string | null): UpstreamResponse | undefined {
     const { model } = this.#parts.replica.upstream;
     if (this.#route !== 'models' || model === null) return undefined;
+    const { path, request } = this.#parts;
     const listed = { id: name ?? model, object: 'model', created: 0, owned_by: 'capstan', root: model, parent: null };
     const headers = upstreamReturned([]);
     return jsonResponse(
       { status: 200, rawHeaders: headers, connectMs: 0 },
-      JSON.stringify({ object: 'list', data: [listed] }),
+      JSON.stringify(
+        isAnthropicRequest(path, request.headers)
+          ? anthropicModelPage([listed], request.query)
+          : { object: 'list', data: [listed] },
+      ),
     );
   }
 
@@ -92,7 +101,7 @@ export class UpstreamCall {
 
   /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */
   receive(response: UpstreamResponse): Promise<Received> {
-    const { replica, path, requestId, idleTimeoutMs } = this.#parts;
+    const { replica, path, requestId, idleTimeoutMs, memory } = this.#parts;
     return receive(response, {
       route: this.#route,
       path,
@@ -103,6 +112,7 @@ export class UpstreamCall {
       shownModel: this.#shownModel,
       stripsUsage: this.#stripsUsage,
       idleTimeoutMs,
+      memory,
     });
   }
 

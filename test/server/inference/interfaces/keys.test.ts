@@ -96,6 +96,45 @@ test.each(['/v1/responses', '/v1/chat/completions', '/v1/messages/batches', '/v1
   },
 );
 
+test.each(['/v1/models', '/v1/models/tiny'])(
+  'x-api-key counts on %s with anthropic-version alone, and errors have its form',
+  async (pathname) => {
+    const get = async (headers: Record<string, string>): Promise<[number, any]> => {
+      const response = await fetch(served.url + pathname, { headers });
+      return [response.status, await response.json()];
+    };
+    const version = { 'anthropic-version': '2023-06-01' };
+    const statuses = [
+      await get({ 'x-api-key': alice }),
+      await get({ ...version, 'x-api-key': alice }),
+      await get({ ...version, Authorization: `Bearer ${alice}` }),
+      await get({ Authorization: `Bearer ${alice}` }),
+    ].map(([status, body]) => [status, body.error?.code ?? body.object ?? 'anthropic']);
+    expect(statuses).toEqual([
+      [401, 'invalid_api_key'],
+      [200, 'anthropic'],
+      [200, 'anthropic'],
+      [200, pathname.endsWith('tiny') ? 'model' : 'list'],
+    ]);
+    for (const [key, status, type] of [
+      ['sk-wrong', 401, 'authentication_error'],
+      [bob, 403, 'permission_error'],
+    ] as const)
+      expect(await get({ ...version, 'x-api-key': key })).toMatchObject([status, { type: 'error', error: { type } }]);
+  },
+);
+
+test("Anthropic's client lists the models", async () => {
+  const { models } = new Anthropic({ baseURL: served.url, apiKey: alice, maxRetries: 0 });
+  const listed = [];
+  for await (const model of models.list()) listed.push(model);
+  const { max_input_tokens: maxInputTokens } = await models.retrieve('tiny');
+  expect(listed).toMatchObject([{ type: 'model', id: 'tiny', display_name: 'tiny' }]);
+  expect([maxInputTokens, Date.parse(listed[0].created_at) > 0]).toEqual([engine.info.maxModelLen, true]);
+  await expect(models.retrieve('other')).rejects.toMatchObject({ status: 404, type: 'not_found_error' });
+  await expect(models.list({ limit: 0 })).rejects.toMatchObject({ status: 400, type: 'invalid_request_error' });
+});
+
 test('two x-api-key headers are refused', async () => {
   const { request } = await import('node:http');
   const status = await new Promise((resolve, reject) => {

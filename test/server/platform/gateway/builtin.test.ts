@@ -224,6 +224,12 @@ describe("the interfaces of agents, with the deployment's access control on", ()
     expect([response.status, Object.keys((await response.json()) as object)]).toEqual([401, ['error']]);
   });
 
+  test("Anthropic's client lists the models of a deployment", async () => {
+    expect((await anthropic().models.list()).data.map(({ id, type }) => [id, type])).toEqual([['tiny', 'model']]);
+    expect((await anthropic().models.retrieve('tiny')).id).toBe('tiny');
+    await expect(anthropic('wrong').models.list()).rejects.toMatchObject({ type: 'authentication_error' });
+  });
+
   test('errors of the gateway have the form of the interface', async () => {
     const unknown = new Anthropic({ baseURL: `${running.url}/d/none`, apiKey: KEY, maxRetries: 0 });
     await expect(unknown.messages.create(MESSAGE)).rejects.toMatchObject({ status: 404, type: 'not_found_error' });

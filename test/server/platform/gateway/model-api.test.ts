@@ -1,4 +1,5 @@
 /** One /v1 over all deployments: owners, keys and names, and what replicas receive. */
+import Anthropic from '@anthropic-ai/sdk';
 import { request as sendRequest } from 'node:http';
 import OpenAI from 'openai';
 import { Access } from '../../../../server/access';
@@ -478,6 +479,27 @@ overSampleOfBackends((make) => {
       expect([response.status, await response.json()]).toMatchObject([status, { type: 'error', error: { type } }]);
     }
     expect((await ask('/v1/chat/completions', keys.alice, 'chat')).status).toBe(401);
+  });
+
+  test("Anthropic's client lists exactly what its key may call", async () => {
+    const { url } = await start();
+    const clientOf = (apiKey: string) => new Anthropic({ baseURL: url, apiKey, maxRetries: 0 }).models;
+    for (const [who, { listed: names, forbidden }] of Object.entries(REACHES)) {
+      const models = clientOf(keys[who as keyof typeof REACHES]);
+      const found: string[] = [];
+      for await (const { id, type, display_name: name } of models.list({ limit: 2 })) {
+        expect([type, name]).toEqual(['model', id]);
+        found.push(id);
+      }
+      expect(found.sort()).toEqual([...names].sort());
+      for (const name of found) expect((await models.retrieve(name)).id).toBe(name);
+      for (const name of forbidden.filter((model) => CHAT.includes(model)))
+        await expect(models.retrieve(name)).rejects.toMatchObject({ status: 403, type: 'permission_error' });
+      await expect(models.retrieve('unknown')).rejects.toMatchObject({ status: 404, type: 'not_found_error' });
+    }
+    await expect(clientOf('sk-wrong').list()).rejects.toMatchObject({ status: 401, type: 'authentication_error' });
+    const withoutVersion = await fetch(`${url}/v1/models`, { headers: { 'x-api-key': keys.alice } });
+    expect(withoutVersion.status).toBe(401);
   });
 
   test('a cookie of a deployment does not reach the shared host name', async () => {

@@ -390,6 +390,80 @@ overBackends((make) => {
       },
     );
 
+    describe('that sends no first byte within --fallback-after', () => {
+      /** Deploys two upstreams. The first one responds when the test decides, by a message of its request. */
+      const deployChain = async (begin: (response: ServerResponse) => void = () => {}): Promise<ServerResponse[]> => {
+        const late: ServerResponse[] = [];
+        const first = await listen(
+          withBody((_body, response) => {
+            late.push(response);
+            begin(response);
+          }),
+        );
+        const second = await listen(
+          withBody((_body, response) =>
+            sendJson(response, { choices: [], from: 'second', usage: { prompt_tokens: 1, completion_tokens: 1 } }),
+          ),
+        );
+        shop.deploy('chat', [upstreamAt(first)], { fallbacks: ['dep_spare'], fallbackAfterMs: 300 });
+        shop.deploy('spare', [upstreamAt(second)]);
+        await shop.price({ model: 'chat', input: '1', output: '10' });
+        await shop.price({ model: 'spare', input: '1', output: '10' });
+        return late;
+      };
+      const ask = async (fields: object = {}): Promise<unknown> => {
+        const body = { model: 'm', ...question(), max_tokens: 1_000, ...fields };
+        const response = await shop.post('/d/chat/v1/chat/completions', body);
+        expect(response.headers.get('x-capstan-passed-over')).toBe('chat (timeout)');
+        return response.json();
+      };
+      const begin = (response: ServerResponse): void => {
+        response.writeHead(200, { 'Content-Type': 'application/json' });
+        response.flushHeaders();
+      };
+
+      test.each<[string, Parameters<typeof deployChain>[0]]>([
+        ['a response', undefined],
+        ['the rest of a response that has begun', begin],
+      ])('is billed by the usage of %s', async (_what, beginning) => {
+        const late = await deployChain(beginning);
+        const id = await shop.budget({ amount: '1' });
+        expect(await ask()).toMatchObject({ from: 'second' });
+        await until(() => shop.running.records.length === 1);
+        // Its reservation is open.
+        expect(await shop.spent(id)).toMatchObject({ spent: 11_000n });
+        expect((await shop.spent(id)).open).toBeGreaterThan(0n);
+        if (!late[0].headersSent) begin(late[0]);
+        late[0].end(JSON.stringify({ choices: [], usage: used }));
+        await shop.running.gateway.drain();
+        expect(await shop.spent(id)).toMatchObject({ spent: 61_000n, open: 0n });
+        expect(await shop.report()).toEqual({ chat: 50_000n, spare: 11_000n });
+        expect(late.length).toBe(1);
+      });
+
+      test.each<[string, (response: ServerResponse) => unknown]>([
+        ['breaks off', (response) => response.destroy()],
+        ['fails', (response) => sendJson(response, { error: { message: 'No.' }, usage: used }, 500)],
+      ])('costs nothing if it %s', async (_what, end) => {
+        const late = await deployChain();
+        const id = await shop.budget({ amount: '1' });
+        await ask();
+        end(late[0]);
+        await shop.running.gateway.drain();
+        expect(await shop.spent(id)).toMatchObject({ spent: 11_000n, open: 0n });
+      });
+
+      test('is cut if it should stream', async () => {
+        const late = await deployChain();
+        const id = await shop.budget({ amount: '1' });
+        await ask({ stream: true }).catch(() => undefined);
+        await until(() => late[0].destroyed);
+        await shop.running.gateway.drain();
+        expect(await shop.report()).toEqual({ spare: 11_000n });
+        expect((await shop.spent(id)).open).toBe(0n);
+      });
+    });
+
     test('costs nothing if it refuses', async () => {
       await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
       const id = await shop.budget({ amount: '1' });
