@@ -38,7 +38,7 @@ export function checkSlug(value: unknown): string {
   if (typeof value !== 'string' || !SLUG.test(value))
     throw new ServiceError(
       'invalid_argument',
-      'slug: expected 1 to 63 lower-case letters, digits and hyphens, without a hyphen at either end',
+      'slug: expected 1 to 63 lowercase letters, digits and hyphens, without a hyphen at either end',
     );
   return value;
 }

@@ -203,7 +203,7 @@ const en = {
   'ended.text': 'Sign in again to continue. Your unsaved input on this page is kept.',
   'ended.leave': 'Sign in with another account',
   'owner.self': 'Me',
-  'owner.hint': 'Counts toward the quota of this owner. User-level keys of this owner have access.',
+  'owner.hint': 'Counts towards the quota of this owner. User-level keys of this owner have access.',
 
   // sign in, set-up, invitation
   'signIn.title': 'Sign in',
@@ -709,7 +709,7 @@ const en = {
   'spec.health': 'Health check and timeouts',
   'spec.healthNote': 'A version is running once its health path returns 2xx.',
   'spec.healthPath': 'Health path',
-  'spec.startDeadline': 'Start timeout',
+  'spec.startDeadline': 'Start deadline',
   'spec.grace': 'Shutdown grace period',
   'spec.none': 'None',
   'spec.error.number': 'Enter a number in the valid range',
@@ -736,7 +736,7 @@ const en = {
   'spec.chatTemplate': 'Chat template',
   'spec.chatTemplateHint': 'Jinja text that replaces the template of the model.',
   'spec.error.template': 'Enter the text of a Jinja template',
-  'spec.error.parser': 'Use lower-case letters, digits and underscores',
+  'spec.error.parser': 'Use lowercase letters, digits and underscores',
   'env.name': 'Name of variable {n}',
   'env.value': 'Value of variable {n}',
   'env.secret': 'Secret',

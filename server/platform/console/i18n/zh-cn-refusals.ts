@@ -24,7 +24,7 @@ export const REFUSALS: readonly (readonly [pattern: RegExp, translation: string]
   [/^a string of (\d+) to (\d+) characters$/, ' $1 至 $2 个字符的字符串'],
   [/^a string of (\d+) characters?$/, ' $1 个字符的字符串'],
   [
-    /^1 to 63 (?:lowercase|lower-case) letters, digits and hyphens, without a hyphen at either end$/,
+    /^1 to 63 lowercase letters, digits and hyphens, without a hyphen at either end$/,
     ' 1 至 63 个小写字母、数字和连字符，首尾不能是连字符',
   ],
   [/^the six digits of the authenticator$/, '验证器应用的六位数字'],

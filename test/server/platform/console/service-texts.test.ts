@@ -102,7 +102,7 @@ test.each([
   ...new Set(refusals()),
   'email: an account with this address already exists',
   'name: another deployment of the owner has the name chat',
-  'slug: expected 1 to 63 lower-case letters, digits and hyphens, without a hyphen at either end',
+  'slug: expected 1 to 63 lowercase letters, digits and hyphens, without a hyphen at either end',
   'email: expected an address such as you@example.com',
   'password: expected 10 to 256 characters',
   'password: expected something other than the email address',
