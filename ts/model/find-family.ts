@@ -44,10 +44,12 @@ export function textConfig(config: JsonObject): JsonObject {
   const family = FAMILIES.find((row) => row.modelType === modelType);
   if (family === undefined) return config;
   const { tie_word_embeddings = (text as JsonObject).tie_word_embeddings } = config;
-  const outer = OUTER_KEYS.filter((key) => config[key] !== undefined).map((key) => [key, config[key]]);
+  // The part may hold null for a key that only the outer config has a value for.
+  const isOuter = (key: string): boolean => config[key] !== undefined && ((text as JsonObject)[key] ?? null) === null;
+  const outer = OUTER_KEYS.filter(isOuter).map((key) => [key, config[key]]);
   return {
-    ...(Object.fromEntries(outer) as JsonObject),
     ...text,
+    ...(Object.fromEntries(outer) as JsonObject),
     model_type: modelType,
     architectures: [family.architecture],
     ...(tie_word_embeddings === undefined ? {} : { tie_word_embeddings }),

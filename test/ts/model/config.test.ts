@@ -356,6 +356,13 @@ describe('models of text with images', () => {
     expect(familyOfText('ministral3')).toBe('ministral3');
   });
 
+  test('reads the outer quantization when the part of the text model holds null', () => {
+    const quantization_config = { quant_method: 'fp8', weight_block_size: [128, 128] };
+    const part = { ...text, model_type: 'gemma3_text', quantization_config: null };
+    const config = { ...gemma, quantization_config, text_config: part };
+    expect(readModelConfig(config, undefined).quantization?.title).toBe('FP8');
+  });
+
   test('the quantization stands in the outer config', () => {
     const quantization_config = { quant_method: 'fp8', weight_block_size: [128, 128] };
     const config = { ...gemma, quantization_config, text_config: { ...text, model_type: 'gemma3_text' } };
