@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputArgs a
   }
   const float scale = args.projection_scale / sqrtf(warp_sum(square) / static_cast<float>(args.size) + args.eps);
   for (int64_t k = lane_id(); k < args.size; k += kWarpSize) {
-    const float of_table = id == kNoToken ? 0.0f : weight_value<T>(args.table, id, first_col + k);
+    const float of_table = id < 0 ? 0.0f : weight_value<T>(args.table, id, first_col + k);
     row[k] = fmaf(of_table, args.table_scale, row[k] * scale * args.norm[k]) * args.sum_scale;
   }
 }

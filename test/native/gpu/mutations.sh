@@ -47,6 +47,7 @@ MUTATIONS=(
   'the factors of the first rows for the second ones|cuda/kernels/tile_epilogue.h|s/multiply_rows(acc, first + lane \/ 4)/multiply_rows(acc, tile * kTileRows + lane \/ 4)/|kernel_gemm_wgmma_over'
   'a scale of the layer that leaves out the old hidden state|cuda/kernels/partials.cu|s/args.factor \* fmaf(sum, args.scale, \*before)/fmaf(args.factor * sum, args.scale, *before)/|kernel_add_norm_norms'
   'an input of a layer with the columns of the first|cuda/kernels/rows.cu|s/first_col = item % args.num_layers \* args.size/first_col = 0/|kernel_layer_inputs'
+  'an input of a layer for an id that was not drawn|cuda/kernels/rows.cu|s/id < 0 ? 0.0f : weight_value/id == kNoToken ? 0.0f : weight_value/|kernel_layer_inputs'
   'an input of a layer without the id that was drawn|cuda/kernels/rows.cu|s/const int32_t id = drawn_id(args.ids\[item \/ args.num_layers\], args.drawn_ids);/const int32_t id = args.ids[item \/ args.num_layers] < 0 ? kNoToken : args.ids[item \/ args.num_layers];/|kernel_layer_inputs'
   'values without their norm|cuda/kernels/rows.h|s/kHasAll \&\& args.has_v_norm/false/|kernel_qkv_writes'
   'keys and values of a product of queries|cuda/kernels.h|s/(has_kv ? 2 \* layout.num_kv_heads : 0)/2 * layout.num_kv_heads/|kernel_qkv_writes'
