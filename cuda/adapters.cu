@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "native/backend/panel_reader.h"
@@ -26,16 +27,23 @@ class Bytes {
   std::vector<char> all;
 };
 
-// The values of a slice as 16-bit floats.
-std::vector<uint16_t> read_bits(const TensorSlice& slice, DType dtype) {
-  std::vector<uint16_t> bits;
+// The values of a slice as 16-bit floats, or as they are.
+template <class T>
+std::vector<T> read_values(const TensorSlice& slice, DType dtype) {
+  std::vector<T> values;
   for (const float value : read_floats(slice)) {
-    bits.push_back(dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value));
-    if (!std::isfinite(dtype == DType::kBf16 ? bf16_to_float(bits.back()) : f16_to_float(bits.back())))
+    float stored = value;
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      values.push_back(dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value));
+      stored = dtype == DType::kBf16 ? bf16_to_float(values.back()) : f16_to_float(values.back());
+    } else {
+      values.push_back(value);
+    }
+    if (!std::isfinite(stored))
       throw Error(ErrorCode::kInvalidModel,
                   "tensor " + slice.tensor->name + " holds a value too large for " + dtype_name(dtype));
   }
-  return bits;
+  return values;
 }
 
 // The row of the packed matrix that holds an output feature. Gates and ups alternate in tiles.
@@ -46,40 +54,58 @@ int64_t row_of_feature(const CudaMatrix& matrix, int64_t feature) {
   return pair / kPairs * kTileRows + (feature < num_pairs ? 0 : kPairs) + pair % kPairs;
 }
 
-}  // namespace
+const DeviceLora* device_of(const LoraMatrix* lora) {
+  return lora == nullptr ? nullptr : static_cast<const CudaLora*>(lora)->device();
+}
 
-std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
-                                      cudaStream_t stream) {
-  if (matrix.cols > kMaxLoraInputs)
+// The experts of a layer and the shared one, or 0 if no adapter of the step has updates of them.
+size_t num_experts_of(const StepInput& step, size_t layer) {
+  size_t count = 0;
+  for (const AdapterWeights* adapter : step.adapters)
+    count = std::max(count, adapter->layers[layer].experts.size());
+  return count;
+}
+
+// `T`: of the values of A and B.
+template <class T>
+std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
+                                         cudaStream_t stream) {
+  if (!source.is_of_table && matrix.cols > kMaxLoraInputs)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: adapters: expected projections of at most " +
                                                   std::to_string(kMaxLoraInputs) + " inputs, got " +
                                                   std::to_string(matrix.cols));
+  const int64_t num_features = source.is_of_table ? matrix.cols : matrix.rows;
   DeviceLora device;
-  device.rows = round_up(matrix.device.rows, kTileRows);
+  device.rows = round_up(source.is_of_table || matrix.floats != nullptr ? num_features : matrix.device.rows, kTileRows);
   device.cols = matrix.cols;
-  std::vector<uint16_t> a;
+  std::vector<T> a;
   std::vector<float> scales;
   int64_t width = 0;
+  // A of a table has a row for each of its rows.
+  const auto rank_of = [&](const LoraFactors& factors) {
+    return source.is_of_table ? factors.a.num_cols : factors.a.num_rows;
+  };
+  CAPSTAN_CHECK(!source.is_of_table || source.factors.size() == 1);
   for (const LoraFactors& factors : source.factors) {
-    CAPSTAN_CHECK(factors.a.num_cols == matrix.cols);
-    const std::vector<uint16_t> bits = read_bits(factors.a, dtype);
-    a.insert(a.end(), bits.begin(), bits.end());
-    scales.insert(scales.end(), static_cast<size_t>(factors.a.num_rows), factors.scale);
-    width = std::max(width, factors.a.num_rows);
+    CAPSTAN_CHECK(source.is_of_table || factors.a.num_cols == matrix.cols);
+    const std::vector<T> values = read_values<T>(factors.a, dtype);
+    a.insert(a.end(), values.begin(), values.end());
+    scales.insert(scales.end(), static_cast<size_t>(rank_of(factors)), factors.scale);
+    width = std::max(width, rank_of(factors));
   }
   std::vector<LoraRange> ranges(static_cast<size_t>(device.rows));
-  std::vector<uint16_t> b(static_cast<size_t>(width * device.rows), 0);
+  std::vector<T> b(static_cast<size_t>(width * device.rows), 0);
   for (const LoraFactors& factors : source.factors) {
-    const int64_t count = factors.a.num_rows;
+    const int64_t count = rank_of(factors);
     for (const LoraFactors::Output& output : factors.outputs) {
       CAPSTAN_CHECK(output.b.num_cols == count && output.first_feature >= 0 &&
-                    output.first_feature + output.b.num_rows <= matrix.rows);
-      const std::vector<uint16_t> bits = read_bits(output.b, dtype);
+                    output.first_feature + output.b.num_rows <= num_features);
+      const std::vector<T> values = read_values<T>(output.b, dtype);
       for (int64_t i = 0; i < output.b.num_rows; ++i) {
         const int64_t row = row_of_feature(matrix, output.first_feature + i);
         ranges[static_cast<size_t>(row)] = {device.num_values, static_cast<int32_t>(count)};
         for (int64_t j = 0; j < count; ++j)
-          b[static_cast<size_t>(j * device.rows + row)] = bits[static_cast<size_t>(i * count + j)];
+          b[static_cast<size_t>(j * device.rows + row)] = values[static_cast<size_t>(i * count + j)];
       }
     }
     device.num_values += static_cast<int32_t>(count);
@@ -91,8 +117,13 @@ std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix
   lora->data = DeviceBuffer(bytes.all.size(), "an adapter");
   lora->bytes = static_cast<int64_t>(bytes.all.size());
   const char* const begin = lora->data.as<char>();
-  device.a = reinterpret_cast<const uint16_t*>(begin + at_a);
-  device.b = reinterpret_cast<const uint16_t*>(begin + at_b);
+  const auto *const on_device_a = reinterpret_cast<const T*>(begin + at_a), *const on_device_b =
+                                                                                reinterpret_cast<const T*>(begin +
+                                                                                                           at_b);
+  if constexpr (std::is_same_v<T, float>)
+    device.float_a = on_device_a, device.float_b = on_device_b;
+  else
+    device.a = on_device_a, device.b = on_device_b;
   device.scales = reinterpret_cast<const float*>(begin + at_scales);
   device.ranges = reinterpret_cast<const LoraRange*>(begin + at_ranges);
   std::memcpy(bytes.all.data(), &device, sizeof device);
@@ -102,42 +133,111 @@ std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix
   return lora;
 }
 
+}  // namespace
+
+std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
+                                      cudaStream_t stream) {
+  return matrix.floats == nullptr ? upload_lora_as<uint16_t>(source, matrix, dtype, stream)
+                                  : upload_lora_as<float>(source, matrix, DType::kF32, stream);
+}
+
+template <class Of>
+StepAdapters::Loras StepAdapters::add(const StepInput& step, Of of_adapter) {
+  if (std::ranges::all_of(step.adapters,
+                          [&](const AdapterWeights* adapter) { return of_adapter(*adapter) == nullptr; }))
+    return nullptr;
+  Loras place = nullptr;
+  const DeviceLora** to = staging_.reserve(num_adapters_, place);
+  for (const AdapterWeights* adapter : step.adapters)
+    *to++ = device_of(of_adapter(*adapter));
+  return place;
+}
+
+StepAdapters::Loras StepAdapters::add_experts(const StepInput& step, size_t layer, ExpertMember matrix) {
+  const size_t count = num_experts_of(step, layer);
+  const auto lora_of = [&](const AdapterWeights* adapter, size_t expert) -> const LoraMatrix* {
+    const std::vector<ExpertAdapter>& experts = adapter->layers[layer].experts;
+    return experts.empty() ? nullptr : (experts[expert].*matrix).get();
+  };
+  bool has_update = false;
+  for (const AdapterWeights* adapter : step.adapters)
+    for (size_t expert = 0; expert < count; ++expert)
+      has_update = has_update || lora_of(adapter, expert) != nullptr;
+  if (!has_update) return nullptr;
+  Loras place = nullptr;
+  const DeviceLora** to = staging_.reserve(count * num_adapters_, place);
+  for (size_t expert = 0; expert < count; ++expert)
+    for (const AdapterWeights* adapter : step.adapters)
+      *to++ = device_of(lora_of(adapter, expert));
+  return place;
+}
+
 void StepAdapters::send(const StepInput& step, cudaStream_t stream) {
-  num_rows_ = 0;
+  tokens_.clear();
   if (step.adapters.empty()) return;
-  std::vector<int32_t> tokens, adapters;
+  adapters_.clear();
+  adapter_of_token_.clear();
   for (size_t seq = 0; seq < step.adapter_indices.size(); ++seq)
-    for (int32_t token = step.cu_seqlens_q[seq]; token < step.cu_seqlens_q[seq + 1]; ++token)
-      if (step.adapter_indices[seq] >= 0) tokens.push_back(token), adapters.push_back(step.adapter_indices[seq]);
-  num_rows_ = static_cast<int>(tokens.size());
-  if (num_rows_ == 0) return;
-  num_adapters_ = step.adapters.size();
-  const size_t num_layers = step.adapters[0]->layers.size(), num_members = std::size(kMembers);
-  staging_.begin((num_layers * num_members * num_adapters_) * sizeof(void*) + tokens.size() * 8 + 64);
-  tokens_ = staging_.add(tokens.data(), tokens.size());
-  adapters_ = staging_.add(adapters.data(), adapters.size());
-  const DeviceLora** loras = staging_.reserve(num_layers * num_members * num_adapters_, loras_);
-  has_update_.assign(num_layers * num_members, false);
-  for (size_t i = 0; i < num_layers * num_members; ++i)
-    for (const AdapterWeights* adapter : step.adapters) {
-      const auto* lora =
-          static_cast<const CudaLora*>((adapter->layers[i / num_members].*kMembers[i % num_members]).get());
-      *loras++ = lora == nullptr ? nullptr : lora->device();
-      if (lora != nullptr) has_update_[i] = true;
+    for (int32_t token = step.cu_seqlens_q[seq]; token < step.cu_seqlens_q[seq + 1]; ++token) {
+      const int32_t adapter = step.adapter_indices[seq];
+      adapter_of_token_.push_back(adapter);
+      if (adapter >= 0) tokens_.push_back(token), adapters_.push_back(adapter);
     }
+  if (tokens_.empty()) return;
+  num_adapters_ = step.adapters.size();
+  const size_t num_layers = step.adapters[0]->layers.size();
+  // Each array begins at a multiple of 16 bytes.
+  const auto size_of = [](size_t count, size_t bytes) { return (count * bytes + 15) / 16 * 16; };
+  size_t bytes = 2 * size_of(tokens_.size(), 4) + size_of(adapter_of_token_.size(), 4) +
+                 (num_layers * kNumMembers + kNumOuterMembers) * size_of(num_adapters_, sizeof(void*));
+  for (size_t layer = 0; layer < num_layers; ++layer)
+    bytes += 2 * size_of(num_experts_of(step, layer) * num_adapters_, sizeof(void*));
+  staging_.begin(bytes);
+  device_tokens_ = staging_.add(tokens_.data(), tokens_.size());
+  device_adapters_ = staging_.add(adapters_.data(), adapters_.size());
+  token_adapters_ = staging_.add(adapter_of_token_.data(), adapter_of_token_.size());
+  loras_.clear();
+  experts_.clear();
+  for (size_t layer = 0; layer < num_layers; ++layer) {
+    for (const Member matrix : kMembers)
+      loras_.push_back(add(step, [&](const AdapterWeights& adapter) { return (adapter.layers[layer].*matrix).get(); }));
+    experts_.push_back(
+        {add_experts(step, layer, &ExpertAdapter::gate_up_proj), add_experts(step, layer, &ExpertAdapter::down_proj)});
+  }
+  for (const OuterMember matrix : kOuterMembers)
+    loras_.push_back(add(step, [&](const AdapterWeights& adapter) { return (adapter.*matrix).get(); }));
   staging_.send(stream);
 }
 
-LoraRows StepAdapters::rows_of(int layer, Member matrix) const {
-  LoraRows rows;
-  if (num_rows_ == 0 || matrix == nullptr) return rows;
+StepAdapters::Loras StepAdapters::loras_of(int layer, Member matrix) const {
+  if (is_empty()) return nullptr;
   const auto member = static_cast<size_t>(std::ranges::find(kMembers, matrix) - std::begin(kMembers));
-  const size_t i = static_cast<size_t>(layer) * std::size(kMembers) + member;
-  if (!has_update_[i]) return rows;
-  rows.tokens = tokens_;
-  rows.adapters = adapters_;
-  rows.loras = loras_ + i * num_adapters_;
-  rows.num_rows = num_rows_;
+  return loras_[static_cast<size_t>(layer) * kNumMembers + member];
+}
+
+StepAdapters::Loras StepAdapters::loras_of(OuterMember matrix) const {
+  if (is_empty()) return nullptr;
+  const auto member = static_cast<size_t>(std::ranges::find(kOuterMembers, matrix) - std::begin(kOuterMembers));
+  return loras_[loras_.size() - kNumOuterMembers + member];
+}
+
+LoraRows StepAdapters::rows_with(Loras loras) const {
+  if (loras == nullptr) return {};
+  return {device_tokens_, device_adapters_, loras, static_cast<int>(tokens_.size())};
+}
+
+LoraRows StepAdapters::rows_of(OuterMember matrix, std::span<const int32_t> tokens, Staging& staging) const {
+  LoraRows rows;
+  rows.loras = loras_of(matrix);
+  if (rows.loras == nullptr) return {};
+  int32_t* const places = staging.reserve(tokens.size(), rows.tokens);
+  int32_t* const adapters = staging.reserve(tokens.size(), rows.adapters);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t adapter = adapter_of_token_[static_cast<size_t>(tokens[i])];
+    if (adapter < 0) continue;
+    places[rows.num_rows] = static_cast<int32_t>(i);
+    adapters[rows.num_rows++] = adapter;
+  }
   return rows;
 }
 

@@ -147,7 +147,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   if (model.per_layer_input_size > 0) allocate_layer_inputs(rows);
   if (model.embedding.num_distances > 0) allocate_distances();
   if (model.moe.num_experts > 0) allocate_experts(rows);
-  if (limits.max_lora_rank > 0) allocate_adapters(rows, 2 * round_up(model.intermediate_size, kTileRows / 2));
+  if (limits.max_lora_rank > 0) allocate_adapters();
   int64_t rope_floats = 0;
   for (const RopeTable& table : model.rope_tables) {
     rope_offsets_.push_back(rope_floats);
@@ -175,7 +175,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                          "the partial sums of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
   if (has_logits)
-    rows_staging_.ensure_capacity(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
+    rows_staging_.ensure_capacity(3 * (static_cast<size_t>(seqs) * sizeof(int32_t) + 16));
   else
     allocate_pooling(seqs);
   wait_for(stream_);

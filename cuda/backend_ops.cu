@@ -20,6 +20,8 @@ void CudaBackend::embed(const Matrix& table) {
     });
     pending_.reset();
     if (world_size() > 1) pending_ = PendingSum{nullptr, true};
+    const LoraRows rows = adapters_.rows_of(&AdapterWeights::embed_tokens);
+    if (rows.num_rows > 0) updated_embeddings(rows);
   });
 }
 
@@ -153,8 +155,10 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.uses_pdl = uses_pdl(step_.num_tokens);
     layer_ = layer;
     const LoraRows rows = adapters_.rows_of(layer, &LayerAdapter::qkv_proj);
-    if (rows.num_rows > 0) return updated_qkv(rows, product, *weights.qkv_proj, norm, heads);
-    project(product, &norm, &heads);
+    if (rows.num_rows == 0) return project(product, &norm, &heads);
+    norm_alone(norm);
+    updated_product(rows, product, norm_acts_);
+    finish_heads(heads);
   });
 }
 
@@ -213,7 +217,7 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts,
     product.out_stride = model_.hidden_size;
     product.tile_flags = features_.k_splits ? tile_flags_.as<int32_t>() : nullptr;
     const LoraRows rows = adapters_.rows_of(layer_, adapter);
-    if (rows.num_rows > 0) return updated_residual(rows, product, weights, acts, norm);
+    if (rows.num_rows > 0) return updated_residual(rows, product, acts, norm);
     PendingSum sum{product.weights.bias, false, norm, model_.residual_scale};
     GemvArgs alone;
     alone.product = product;
@@ -270,8 +274,9 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
       product.xielu = make_xielu(first_value(weights.xielu.alpha_p), first_value(weights.xielu.alpha_n),
                                  first_value(weights.xielu.beta));
     const LoraRows rows = adapters_.rows_of(layer_, &LayerAdapter::gate_up_proj);
-    if (rows.num_rows > 0) return updated_gate_up(rows, product, *weights.gate_up_proj, norm);
-    project(product, &norm);
+    if (rows.num_rows == 0) return project(product, &norm);
+    norm_alone(norm);
+    updated_gates(rows, product, norm_acts_, [this](const GemmArgs& some, int) { project(some); });
   });
 }
 

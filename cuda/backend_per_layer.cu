@@ -18,7 +18,13 @@ void CudaBackend::per_layer_inputs(const PerLayerInputWeights& weights) {
     GemmArgs product = gemm_args(*weights.projection, norm_acts_, step_.num_tokens);
     product.out = layer_inputs_.inputs.as<float>();
     product.out_stride = model_.num_layers() * model_.per_layer_input_size;
-    project(product, &norm);
+    const LoraRows rows = adapters_.rows_of(&AdapterWeights::per_layer_projection);
+    if (rows.num_rows > 0) {
+      norm_alone(norm);
+      updated_product(rows, product, norm_acts_);
+    } else {
+      project(product, &norm);
+    }
 
     LayerInputArgs args;
     args.type = type();
@@ -52,9 +58,12 @@ void CudaBackend::end_layer(int layer, const LayerWeights& weights) {
       product.activation = model_.activation;
       product.factors = layer_inputs_.inputs.as<float>() + layer * model_.per_layer_input_size + model_.per_layer_begin;
       product.factor_stride = model_.num_layers() * model_.per_layer_input_size;
-      project(product, &norm);
+      const LoraRows rows = adapters_.rows_of(layer, &LayerAdapter::per_layer_gate);
+      if (rows.num_rows == 0) return project(product, &norm);
+      norm_alone(norm);
+      updated_gates(rows, product, norm_acts_, [this](const GemmArgs& some, int) { project(some); });
     });
-    row_parallel_residual(*weights.per_layer_projection, layer_inputs_.acts, nullptr,
+    row_parallel_residual(*weights.per_layer_projection, layer_inputs_.acts, &LayerAdapter::per_layer_projection,
                           device_vector(weights.per_layer_norm));
   }
   if (weights.scale == nullptr) return;

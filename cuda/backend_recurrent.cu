@@ -56,7 +56,13 @@ void CudaBackend::recurrent(int layer, const LayerWeights& weights) {
     GemmArgs product = gemm_args(*weights.recurrent.in_proj, norm_acts_, step_.num_tokens);
     product.out = buffers.projections.as<float>();
     product.out_stride = buffers.projection_stride;
-    project(product, &norm);
+    const LoraRows rows = adapters_.rows_of(layer, &LayerAdapter::qkv_proj);
+    if (rows.num_rows > 0) {
+      norm_alone(norm);
+      updated_product(rows, product, norm_acts_);
+    } else {
+      project(product, &norm);
+    }
 
     const int64_t slot_stride = slot_floats(model_);
     const auto before = std::count_if(model_.layers.begin(), model_.layers.begin() + layer, is_recurrent);

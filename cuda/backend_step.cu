@@ -120,16 +120,20 @@ void CudaBackend::limit_run_ahead() {
 }
 
 // Computes the logits of `rows`, which lie in device memory.
-void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
+void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows,
+                            const LoraRows& updated) {
   const NormArgs norm = norm_args(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
-  const bool is_summed = world_size() > 1 && pending_.has_value();
-  if (is_summed) all_reduce_and_norm(norm);
+  const bool is_normed = updated.num_rows > 0 || (world_size() > 1 && pending_.has_value());
+  if (is_normed) norm_alone(norm);
   // Every rank writes its columns of rank 0's array. Rank 0 reads it after the exchange.
   float* logits = static_cast<float*>(ranks_->begin_exchange(logits_.as<void>(), stream_)[0]);
   GemmArgs product = gemm_args(head, norm_acts_, num_rows);
   product.out = logits + model_.vocab_begin;
   product.out_stride = logits_stride();
-  project(product, is_summed ? nullptr : &norm);
+  if (updated.num_rows > 0)
+    updated_product(updated, product, norm_acts_);
+  else
+    project(product, is_normed ? nullptr : &norm);
   if (model_.logit_scale != 1 || model_.logit_soft_cap != 0) {
     LogitsArgs args;
     args.logits = product.out;
@@ -153,7 +157,7 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
       CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
       std::ranges::copy(rows, arrays_->head_rows().begin());
       enqueue([this, &norm, &head] {
-        head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
+        head_rows(norm, head, arrays_->device_head_rows(), plan_.rows, {});
         if (sampler_ != nullptr) sampler_->draw(logits_.as<float>(), arrays_->device_samples(), plan_.rows, stream_);
       });
       if (mode_ == StepMode::kDeferred && can_capture_ && !plans_without_graph_.contains(plan_)) capture_step();
@@ -161,10 +165,11 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
       if (sampler_ == nullptr) flush_step();
       return;
     }
-    rows_staging_.begin(rows.size_bytes() + 16);
+    rows_staging_.begin(3 * (rows.size_bytes() + 16));
     const int32_t* device_rows = rows_staging_.add(rows.data(), rows.size());
+    const LoraRows updated = adapters_.rows_of(&AdapterWeights::lm_head, rows, rows_staging_);
     rows_staging_.send(stream_);
-    head_rows(norm, head, device_rows, num_logit_rows_);
+    head_rows(norm, head, device_rows, num_logit_rows_, updated);
   });
 }
 

@@ -136,9 +136,12 @@ class CudaBackend final : public Backend {
   // Of a model with experts. The choice, the rows and the tiles are those of experts.h.
   struct ExpertBuffers {
     DeviceBuffer chosen, weights, pair_rows, row_tokens, first_rows, tile_experts;
-    DeviceBuffer results;  // (rows, hidden_size), then (tokens, hidden_size) of the shared expert
-    Acts acts, mlp_acts;   // by row
-    Acts shared_acts;      // by token
+    // (rows, hidden_size), then (tokens, hidden_size) of the shared expert. With adapters, t of these rows follows.
+    DeviceBuffer results;
+    Acts acts, mlp_acts;  // by row
+    Acts shared_acts;     // by token
+    // Of adapters: the updates of the rows, and then of each token's shared expert; and RouterArgs::updates.
+    DeviceBuffer gate_up_loras, down_loras, router_updates;
   };
   // (num_experts) of DeviceMatrix each
   struct ExpertArrays {
@@ -205,7 +208,7 @@ class CudaBackend final : public Backend {
   void capture_step();
   void flush_step();
   void limit_run_ahead();
-  void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
+  void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows, const LoraRows& updated);
 
   NormArgs norm_args(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
@@ -213,15 +216,19 @@ class CudaBackend final : public Backend {
   void row_parallel_residual(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm);
   void add_result(const Matrix& weights, const Acts& acts, StepAdapters::Member adapter, const float* norm);
 
-  void allocate_adapters(int64_t num_tokens, int64_t gate_up_rows);
+  void allocate_adapters();
   void norm_alone(const NormArgs& norm);
-  void multiply_a(const LoraRows& rows, const Acts& acts);
-  LoraUpdateArgs update_args(const LoraRows& rows, const Matrix& matrix, float* out, int64_t out_stride) const;
-  void updated_qkv(const LoraRows& rows, const GemmArgs& product, const Matrix& weights, const NormArgs& norm,
-                   const QkvArgs& heads);
-  void updated_residual(const LoraRows& rows, GemmArgs product, const Matrix& weights, const Acts& acts,
-                        const float* norm);
-  void updated_gate_up(const LoraRows& rows, GemmArgs product, const Matrix& weights, const NormArgs& norm);
+  void multiply_a(const LoraRows& rows, const Acts& acts, float* t, int t_stride);
+  void multiply_a(const LoraRows& rows, const Acts& acts) {
+    multiply_a(rows, acts, lora_values_.as<float>(), lora_stride_);
+  }
+  LoraUpdateArgs update_args(const LoraRows& rows, const GemmArgs& product) const;
+  void updated_embeddings(const LoraRows& rows);
+  void updated_product(const LoraRows& rows, const GemmArgs& product, const Acts& acts);
+  void updated_residual(const LoraRows& rows, GemmArgs product, const Acts& acts, const float* norm);
+  // Multiplies tokens from `first_token` on.
+  using Multiply = std::function<void(const GemmArgs& product, int first_token)>;
+  void updated_gates(const LoraRows& rows, GemmArgs product, const Acts& acts, const Multiply& multiply);
 
   void finish_heads(QkvArgs heads);
   void gate_attention(int layer);
@@ -237,8 +244,16 @@ class CudaBackend final : public Backend {
   }
 
   const ExpertArrays& arrays_of(const MoeWeights& moe);
-  void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows);
-  void multiply_shared_expert(const ExpertWeights& shared, int64_t first_row);
+  // The updates of the rows, and of the shared expert, whose rows follow. Null without an update.
+  struct ExpertLoras {
+    StepAdapters::Loras gate_ups = nullptr, downs = nullptr;
+  };
+  ExpertLoras look_up_expert_loras(const ExpertRowsArgs& rows);
+  void multiply_experts(const MoeWeights& weights, const ExpertArrays& arrays, const ExpertRowsArgs& rows,
+                        const ExpertLoras& loras);
+  void multiply_shared_expert(const ExpertWeights& shared, int64_t first_row, const ExpertLoras& loras);
+  void multiply_expert_a(StepAdapters::Loras loras, const Acts& acts, int64_t first_row, int num_rows);
+  int64_t expert_t_begin() const;  // in ExpertBuffers::results
 
   RowNormArgs row_norm_args(float* rows, int num_rows, int64_t size, const float* weight) const;
   void norm_hidden(const float* weight);
@@ -320,8 +335,9 @@ class CudaBackend final : public Backend {
   std::map<int64_t, Acts> mlp_acts_;  // by the inputs of down_proj
   const Acts* mixer_acts_ = nullptr;  // of the layer that is called
   StepAdapters adapters_;
-  DeviceBuffer lora_values_;  // (max_num_tokens, max_lora_values)
-  DeviceBuffer gates_ups_;    // of some tokens, before the activation
+  int lora_stride_ = 0;       // max_lora_values
+  DeviceBuffer lora_values_;  // (tokens or rows of experts, lora_stride) of one product
+  DeviceBuffer gates_ups_;    // of some tokens or rows of experts, before the activation
   int layer_ = 0;             // of the ops that follow
   RecurrentBuffers recurrent_;
   LayerInputBuffers layer_inputs_;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/kernels.h"
+#include "cuda/lora.h"
 
 namespace capstan::cuda {
 
@@ -25,6 +25,12 @@ struct RouterArgs {
   int32_t* experts = nullptr;             // (num_tokens, top_k), best first, or -1
   float* weights = nullptr;               // (num_tokens, top_k)
   float* shared_weights = nullptr;        // (num_tokens) with a shared gate
+  // Of adapters, which change the logits: the adapter of each token, or -1; the updates of the router and of the shared
+  // gate by adapter, null without; and (num_tokens, num_experts + 1) scratch.
+  const int32_t* token_adapters = nullptr;
+  const DeviceLora* const* router_loras = nullptr;
+  const DeviceLora* const* gate_loras = nullptr;
+  float* updates = nullptr;  // null = no adapter changes the logits
 };
 void launch_router(const RouterArgs& args, cudaStream_t stream);
 bool supports_router(const Moe& moe, int64_t hidden_size);
@@ -36,6 +42,13 @@ inline int expert_tile_rows(int64_t num_pairs, int num_experts) {
 // The most tiles that any choice of experts takes.
 inline int64_t max_expert_tiles(int64_t num_pairs, int num_experts, int tile_rows) {
   return (num_pairs + std::min<int64_t>(num_pairs, num_experts) * (tile_rows - 1)) / tile_rows;
+}
+
+// The most rows that the experts of a step have.
+inline int64_t rows_of_experts(int64_t num_tokens, const Moe& moe) {
+  const int64_t pairs = num_tokens * moe.top_k;
+  const int tile_rows = expert_tile_rows(pairs, moe.num_experts);
+  return max_expert_tiles(pairs, moe.num_experts, tile_rows) * tile_rows;
 }
 
 // Assigns a row to each pair, in the order of the experts and then of the tokens.
@@ -81,6 +94,12 @@ struct ExpertSumArgs {
   float eps = 0;                                               // of the norms
   int num_tokens = 0, top_k = 0;
   int64_t hidden_size = 0;
+  // Of adapters: the update of each row, null without, and where its t (rows, t_stride) begins in the results of each
+  // rank. The results have one rank's part of t, and B · t is added to their sum.
+  FloatType type = FloatType::kBf16;
+  const DeviceLora* const* loras = nullptr;
+  int64_t t_begin = 0;
+  int t_stride = 0;
 };
 void launch_expert_sum(const ExpertSumArgs& args, cudaStream_t stream);
 

@@ -12,7 +12,8 @@ struct LoraRange {
   int32_t first = 0, count = 0;  // count 0: no update
 };
 
-// The update of a matrix. t has the values of its factors one after the other.
+// The update of a matrix. t has the values of its factors one after the other. Of a table, A is (rows of the table,
+// num_values), and the rows of B are the columns of the table.
 struct DeviceLora {
   const uint16_t* a = nullptr;        // (num_values, cols), row-major
   const float* scales = nullptr;      // (num_values)
@@ -20,13 +21,15 @@ struct DeviceLora {
   const LoraRange* ranges = nullptr;  // (rows)
   int32_t num_values = 0;
   int64_t rows = 0, cols = 0;  // of the matrix; rows in its order, with padding
+  // In place of a and b: of routers, whose rounding would choose other experts.
+  const float *float_a = nullptr, *float_b = nullptr;
 };
 
-// The rows of a step that have an adapter.
+// The rows of a product that may have an update.
 struct LoraRows {
-  const int32_t* tokens = nullptr;           // (num_rows), ascending
-  const int32_t* adapters = nullptr;         // (num_rows) index into loras
-  const DeviceLora* const* loras = nullptr;  // (adapters) of one matrix; null = no update
+  const int32_t* tokens = nullptr;           // (num_rows), ascending; null: row i is token i
+  const int32_t* adapters = nullptr;         // (num_rows) index into loras; null: row i has update i
+  const DeviceLora* const* loras = nullptr;  // of one matrix by adapter, or by row; null = no update
   int num_rows = 0;
 };
 
@@ -40,6 +43,17 @@ struct LoraValuesArgs {
   int t_stride = 0;  // most values of t
 };
 void launch_lora_values(const LoraValuesArgs& args, cudaStream_t stream);
+// The same for the rows of a table that ids choose. Ids are those of EmbedArgs.
+struct LoraEmbedArgs {
+  FloatType type = FloatType::kBf16;
+  LoraRows rows;
+  const int32_t* ids = nullptr;  // (num_tokens)
+  const int32_t* drawn_ids = nullptr;
+  float* t = nullptr;
+  int t_stride = 0;
+};
+void launch_lora_embed(const LoraEmbedArgs& args, cudaStream_t stream);
+// Most columns of a matrix that launch_lora_values accepts.
 constexpr int64_t kMaxLoraInputs = static_cast<int64_t>(kMinSharedBytes / sizeof(uint16_t));
 
 // out[token - first_token] += residual_scale · B · scale · (sum of t over the ranks, as a binary tree), for tokens from
@@ -69,7 +83,20 @@ struct GateArgs {
   Activation activation = Activation::kSilu;
   bool is_gated = true;
   Xielu xielu = {};
+  const float* factors = nullptr;  // of kActivated, (num_tokens, factor_stride) or null
+  int64_t factor_stride = 0;
 };
 void launch_gate(const GateArgs& args, cudaStream_t stream);
+
+// Looks up the update of each row of experts (experts.h), and then that of each token's shared expert.
+struct ExpertLorasArgs {
+  const int32_t* token_adapters = nullptr;   // (num_tokens) adapter of a token, or -1
+  const int32_t* row_tokens = nullptr;       // (num_rows)
+  const int32_t* tile_experts = nullptr;     // (num_rows / tile_rows)
+  const DeviceLora* const* loras = nullptr;  // (num_experts + 1, num_adapters), the last ones of the shared expert
+  int num_rows = 0, tile_rows = 0, num_tokens = 0, num_experts = 0, num_adapters = 0;
+  const DeviceLora** of_rows = nullptr;  // (num_rows + num_tokens)
+};
+void launch_expert_loras(const ExpertLorasArgs& args, cudaStream_t stream);
 
 }  // namespace capstan::cuda

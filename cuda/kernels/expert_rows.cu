@@ -1,8 +1,9 @@
 // The rows of a mixture of experts: which row each pair of token and expert has, and the sums of the results.
 #include "cuda/experts.h"
-#include "cuda/kernels/epilogue.h"
+#include "cuda/kernels/lora.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
+#include "native/backend/adapter.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
@@ -66,7 +67,52 @@ __global__ void __launch_bounds__(kThreads) expert_place_kernel(ExpertRowsArgs a
   if (row + lane < end) args.row_tokens[row + lane] = -1;
 }
 
+// What the norms of the results take of the shared memory.
+CAPSTAN_BOTH int64_t norm_floats(const ExpertSumArgs& args) {
+  return args.expert_norm == nullptr ? 0 : 2 * kRowNormFloats + 2 * args.hidden_size;
+}
+
+// The updates of a token's results. t (top_k + 1, t_stride) is in shared memory, and the last slot is that of the
+// shared expert.
+template <class T>
+struct ResultUpdates {
+  const ExpertSumArgs& args;
+  const int64_t token;
+  float* const t;
+
+  // The row of a slot, or -1.
+  __device__ __forceinline__ int64_t row_of(int slot) const {
+    if (slot < args.top_k) return args.pair_rows[token * args.top_k + slot];
+    return args.shared_row < 0 ? -1 : args.shared_row + token;
+  }
+  __device__ __forceinline__ const DeviceLora* lora_of(int slot) const {
+    const int64_t row = row_of(slot);
+    return row < 0 ? nullptr : args.loras[row];
+  }
+  // Computes t of all slots. Ends with a barrier.
+  __device__ __forceinline__ void sum_values() const {
+    for (int slot = warp_id(); slot <= args.top_k; slot += kWarps) {
+      const DeviceLora* const lora = lora_of(slot);
+      if (lora == nullptr) continue;
+      const int64_t row = row_of(slot);
+      for (int value = lane_id(); value < lora->num_values; value += kWarpSize) {
+        float parts[8];
+#pragma unroll
+        for (int rank = 0; rank < 8; ++rank)
+          parts[rank] = rank < args.world_size ? args.results[rank][args.t_begin + row * args.t_stride + value] : 0.0f;
+        t[slot * args.t_stride + value] = tree_sum(parts, 1, args.world_size) * lora->scales[value];
+      }
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ float at(int slot, int64_t k) const {
+    const DeviceLora* const lora = lora_of(slot);
+    return lora == nullptr ? 0.0f : lora_feature<T>(*lora, t + slot * args.t_stride, k);
+  }
+};
+
 // One block per token.
+template <class T, bool kIsUpdated>
 __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args) {
   const int token = static_cast<int>(blockIdx.x);
   const int64_t size = args.hidden_size;
@@ -78,6 +124,10 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
       parts[rank] = rank < args.world_size ? args.results[rank][row * size + k] : 0.0f;
     return tree_sum(parts, 1, args.world_size);
   };
+  float* const of_norms = reinterpret_cast<float*>(shared_memory());
+  [[maybe_unused]] const ResultUpdates<T> updates{args, token, of_norms + norm_floats(args)};
+  if constexpr (kIsUpdated)
+    if (is_mine) updates.sum_values();
   const auto of_experts = [&](int64_t k) {
     float sum = 0;
     for (int slot = 0; is_mine && slot < args.top_k; ++slot) {
@@ -86,6 +136,7 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
       const float* const bias = args.downs[args.experts[pair]].bias;
       float value = result(row, k);
       if (bias != nullptr) value += bias[k];
+      if constexpr (kIsUpdated) value += updates.at(slot, k);
       sum = fmaf(value, args.weights[pair], sum);
     }
     return sum;
@@ -93,6 +144,7 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
   const auto of_shared = [&](int64_t k) {
     float value = result(args.shared_row + token, k);
     if (args.shared_bias != nullptr) value += args.shared_bias[k];
+    if constexpr (kIsUpdated) value += updates.at(args.top_k, k);
     return value;
   };
   const auto store = [&](int64_t k, float sum) {
@@ -109,7 +161,6 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumArgs args
     return;
   }
   // Each thread reads only the sums that it wrote.
-  float* const of_norms = reinterpret_cast<float*>(shared_memory());
   float *const experts = of_norms + 2 * kRowNormFloats, *const shared = experts + size;
   for (int64_t k = threadIdx.x; k < size; k += kThreads)
     experts[k] = of_experts(k), shared[k] = is_mine ? of_shared(k) : 0.0f;
@@ -138,9 +189,12 @@ void launch_expert_sum(const ExpertSumArgs& args, cudaStream_t stream) {
   const bool has_norms = args.expert_norm != nullptr;
   CAPSTAN_CHECK(has_norms == (args.shared_norm != nullptr) && (!has_norms || args.shared_row >= 0));
   CAPSTAN_CHECK(!has_norms || args.shared_weights == nullptr);
-  const size_t floats = has_norms ? 2 * kRowNormFloats + 2 * static_cast<size_t>(args.hidden_size) : 0;
-  launch(expert_sum_kernel, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), floats * sizeof(float),
-         stream, args);
+  const bool is_updated = args.loras != nullptr;
+  CAPSTAN_CHECK(!is_updated || (args.t_begin > 0 && args.t_stride > 0 && args.t_stride <= kMaxLoraRank));
+  const int64_t floats = norm_floats(args) + (is_updated ? int64_t{args.top_k + 1} * args.t_stride : 0);
+  const auto updated = args.type == FloatType::kBf16 ? expert_sum_kernel<Bf16, true> : expert_sum_kernel<F16, true>;
+  launch(is_updated ? updated : expert_sum_kernel<Bf16, false>, dim3(static_cast<unsigned>(args.num_tokens)),
+         dim3(kThreads), static_cast<size_t>(floats) * sizeof(float), stream, args);
 }
 
 }  // namespace capstan::cuda

@@ -3,6 +3,7 @@
 #include "cuda/experts.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
+#include "native/backend/adapter.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
@@ -121,7 +122,49 @@ __device__ __forceinline__ void choose_experts(const RouterArgs& args, int64_t t
     weights[k] *= args.scales == nullptr ? scale : scale * args.scales[experts[k]];
 }
 
-// ---- the kernel
+// ---- the kernels
+
+// Stores what the router reads of a token. `squares` are the sums of squares by warp.
+__device__ __forceinline__ void store_normed(const RouterArgs& args, const float* from, const float* squares,
+                                             float* to) {
+  const float scale = norm_scale(squares, args.hidden_size, args.eps);
+  for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
+    to[k] = args.norm == nullptr ? from[k] : from[k] * scale * args.norm[k];
+}
+
+// Writes what the adapter of a token adds to its logits, or zeros. One block per token.
+__global__ void __launch_bounds__(kThreads) router_update_kernel(RouterArgs args) {
+  const int num_experts = args.moe.num_experts, token = static_cast<int>(blockIdx.x), lane = lane_id();
+  const int64_t size = args.hidden_size;
+  const float* const from = args.hidden + token * size;
+  float *const x = reinterpret_cast<float*>(shared_memory()), *const squares = x + size, *const t = squares + kWarps;
+  const float square = warp_sum(partial_sum_of_squares(from, size));
+  if (lane == 0) squares[warp_id()] = square;
+  __syncthreads();
+  store_normed(args, from, squares, x);
+  const int adapter = args.token_adapters[token];
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool is_gate = turn == 1;
+    const DeviceLora* const* const loras = is_gate ? args.gate_loras : args.router_loras;
+    const DeviceLora* const lora = adapter < 0 || loras == nullptr ? nullptr : loras[adapter];
+    float* const out = args.updates + int64_t{token} * (num_experts + 1) + (is_gate ? num_experts : 0);
+    __syncthreads();  // x is stored, and t is no longer read
+    for (int value = warp_id(); lora != nullptr && value < lora->num_values; value += kWarps) {
+      float sum = 0;
+      for (int64_t k = lane; k < size; k += kWarpSize)
+        sum = fmaf(lora->float_a[value * size + k], x[k], sum);
+      sum = warp_sum(sum);
+      if (lane == 0) t[value] = sum * lora->scales[value];
+    }
+    __syncthreads();
+    for (int row = static_cast<int>(threadIdx.x); row < (is_gate ? 1 : num_experts); row += kThreads) {
+      float sum = 0;
+      for (int j = 0; lora != nullptr && j < lora->num_values; ++j)
+        sum = fmaf(lora->float_b[j * lora->rows + row], t[j], sum);
+      out[row] = sum;
+    }
+  }
+}
 
 // Block b has the tokens from b * kTokens on. The shared gate is one more row of the router.
 template <int kTokens>
@@ -140,12 +183,8 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterArgs args) {
     if (lane == 0) shared[t * layout.floats + layout.squares + warp] = square;
   }
   __syncthreads();
-  for (int t = 0; t < kTokens; ++t) {
-    const float scale = norm_scale(shared + t * layout.floats + layout.squares, size, args.eps);
-    const float* const from = hidden_of(t);
-    for (int64_t k = threadIdx.x; k < size; k += kThreads)
-      shared[t * layout.floats + k] = args.norm == nullptr ? from[k] : from[k] * scale * args.norm[k];
-  }
+  for (int t = 0; t < kTokens; ++t)
+    store_normed(args, hidden_of(t), shared + t * layout.floats + layout.squares, shared + t * layout.floats);
   __syncthreads();
   const int num_rows = moe.num_experts + (args.shared_gate == nullptr ? 0 : 1);
   for (int row = warp; row < num_rows; row += kWarps) {
@@ -161,8 +200,10 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterArgs args) {
     const float bias = args.bias != nullptr && row < moe.num_experts ? args.bias[row] : 0.0f;
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const float sum = warp_sum(sums[t]);
-      if (lane == 0) shared[t * layout.floats + layout.scores + row] = sum + bias;
+      float sum = warp_sum(sums[t]) + bias;
+      if (args.updates != nullptr && first + t < args.num_tokens)
+        sum += args.updates[int64_t{first + t} * (moe.num_experts + 1) + row];
+      if (lane == 0) shared[t * layout.floats + layout.scores + row] = sum;
     }
   }
   __syncthreads();
@@ -201,6 +242,12 @@ void launch_router(const RouterArgs& args, cudaStream_t stream) {
                 moe.num_experts % moe.num_groups == 0);
   CAPSTAN_CHECK(args.experts != nullptr && args.weights != nullptr &&
                 (args.shared_gate == nullptr || args.shared_weights != nullptr));
+  if (args.updates != nullptr) {
+    CAPSTAN_CHECK(args.token_adapters != nullptr);
+    const size_t floats = static_cast<size_t>(args.hidden_size) + kWarps + kMaxLoraRank;
+    launch(router_update_kernel, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), floats * sizeof(float),
+           stream, args);
+  }
   // With few tokens, more blocks are better than fewer reads of the router.
   constexpr int kManyTokens = 256;
   if (args.num_tokens >= kManyTokens && (launch_with<8>(args, stream) || launch_with<4>(args, stream))) return;

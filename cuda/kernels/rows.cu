@@ -3,6 +3,7 @@
 #include "cuda/kernels/rows.h"
 #include "cuda/kernels/weight_tiles.h"
 #include "cuda/launch.h"
+#include "cuda/lora.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
@@ -28,6 +29,17 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
     // The addition turns -0 into +0, as adding the other ranks' zeros would.
     args.hidden[token * args.hidden_size + k] = fmaf(value, args.scale, 0.0f);
   }
+}
+
+// One block per row with an adapter.
+template <class T>
+__global__ void __launch_bounds__(kThreads) lora_embed_kernel(LoraEmbedArgs args) {
+  const int64_t row = blockIdx.x;
+  const DeviceLora* const lora = args.rows.loras[args.rows.adapters[row]];
+  if (lora == nullptr) return;
+  const int64_t id = drawn_id(args.ids[args.rows.tokens[row]], args.drawn_ids);  // -1 if no id was drawn
+  for (int value = static_cast<int>(threadIdx.x); value < lora->num_values; value += kThreads)
+    args.t[row * args.t_stride + value] = id < 0 ? 0.0f : to_float<T>(lora->a[id * lora->num_values + value]);
 }
 
 template <class T>
@@ -59,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputArgs a
   }
   const float scale = args.projection_scale / sqrtf(warp_sum(square) / static_cast<float>(args.size) + args.eps);
   for (int64_t k = lane_id(); k < args.size; k += kWarpSize) {
-    const float of_table = id == kNoToken ? 0.0f : weight_value<T>(args.table, id, first_col + k);
+    const float of_table = id < 0 ? 0.0f : weight_value<T>(args.table, id, first_col + k);
     row[k] = fmaf(of_table, args.table_scale, row[k] * scale * args.norm[k]) * args.sum_scale;
   }
 }
@@ -114,6 +126,14 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(has_weights(args.table));
   launch(args.type == FloatType::kBf16 ? embed_kernel<Bf16> : embed_kernel<F16>,
          dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
+}
+
+void launch_lora_embed(const LoraEmbedArgs& args, cudaStream_t stream) {
+  const LoraRows& rows = args.rows;
+  CAPSTAN_CHECK(rows.num_rows > 0 && rows.tokens != nullptr && rows.adapters != nullptr && rows.loras != nullptr);
+  CAPSTAN_CHECK(args.ids != nullptr && args.drawn_ids != nullptr && args.t != nullptr && args.t_stride > 0);
+  launch(args.type == FloatType::kBf16 ? lora_embed_kernel<Bf16> : lora_embed_kernel<F16>,
+         dim3(static_cast<unsigned>(rows.num_rows)), dim3(kThreads), 0, stream, args);
 }
 
 void launch_layer_inputs(const LayerInputArgs& args, cudaStream_t stream) {

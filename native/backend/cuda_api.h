@@ -12,7 +12,7 @@
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 18;
+constexpr uint32_t kCudaApiVersion = 19;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
 // NCCL communicators of ranks on different devices. The ranks share ownership.

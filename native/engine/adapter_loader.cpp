@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -43,21 +42,6 @@ void check_memory(int64_t needed, int64_t available) {
                                              std::to_string(available >> 20) + " MiB of memory are available");
 }
 
-void check_device(const ModelSpec& spec, const AdapterSource& source, const BackendInfo& backend) {
-  if (backend.name == "cpu") return;
-  static const std::set<std::string> kMixer = {"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"};
-  static const std::set<std::string> kMlp = {"gate_proj", "up_proj", "gate_up_proj", "down_proj"};
-  for (const AdapterModule& module : source.modules) {
-    const bool is_of_mixer = module.layer >= 0 && kMixer.contains(module.projection);
-    const bool is_recurrent = is_of_mixer && spec.layers[static_cast<size_t>(module.layer)].mixer != Mixer::kAttention;
-    if ((is_of_mixer && !is_recurrent) || kMlp.contains(module.projection)) continue;
-    throw Error(ErrorCode::kUnsupportedModel,
-                "tensor " + module.a.name + ": expected a projection of attention or of a dense MLP on the device " +
-                    backend.name + ", got " + module.projection + (is_recurrent ? " of a recurrent layer" : "") +
-                    ", which adapters change on the CPU only");
-  }
-}
-
 }  // namespace
 
 AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner, int max_rank,
@@ -67,7 +51,6 @@ AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, 
     const CheckpointFiles files(source.files);
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
-    check_device(spec, source, ranks[0].backend->info());
     check_memory(needed_bytes(spec, source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();

@@ -6,7 +6,7 @@
 
 #include "cuda/experts.h"
 #include "native/backend/cpu/expert_plan.h"
-#include "test/native/gpu/kernel_testing.h"
+#include "test/native/gpu/lora_updates.h"
 
 namespace capstan::testing {
 namespace {
@@ -27,6 +27,42 @@ struct RouterCase {
   int64_t hidden_size = 64;
   bool has_bias = false, has_selection_bias = false, has_scales = false, has_gate = false;
   bool lacks_norm = false;
+  std::vector<int32_t> adapters = {};  // of the tokens: 0 updates the router, 1 the shared gate, -1 nothing
+};
+
+// An update in f32, with r values.
+struct FloatUpdate {
+  static constexpr int kRank = 3;
+  static constexpr float kScale = 0.5f;
+  FloatUpdate(uint64_t seed, int64_t num_rows, int64_t num_cols)
+      : rows(num_rows),
+        cols(num_cols),
+        a(noise(seed, kRank * cols, 0.2f)),
+        b(noise(seed + 1, kRank * rows, 0.5f)),
+        on_a(a),
+        on_b(b),
+        on_scales(std::vector<float>(kRank, kScale)),
+        self(std::vector<DeviceLora>{device()}) {}
+
+  DeviceLora device() const {
+    DeviceLora lora;
+    lora.float_a = on_a.get(), lora.float_b = on_b.get(), lora.scales = on_scales.get();
+    lora.num_values = kRank, lora.rows = rows, lora.cols = cols;
+    return lora;
+  }
+  // dot_a(row of A): its product with the input.
+  template <class DotA>
+  double of(int64_t row, const DotA& dot_a) const {
+    double sum = 0;
+    for (int64_t j = 0; j < kRank; ++j)
+      sum += double{b[static_cast<size_t>(j * rows + row)]} * kScale * dot_a(&a[static_cast<size_t>(j * cols)]);
+    return sum;
+  }
+
+  int64_t rows, cols;
+  std::vector<float> a, b;  // b (r, rows)
+  OnDevice<float> on_a, on_b, on_scales;
+  OnDevice<DeviceLora> self;
 };
 
 struct Choices {
@@ -45,6 +81,8 @@ class Router {
         selection_bias(noise(5, shape.moe.num_experts, 0.3f)),
         scales(noise(6, shape.moe.num_experts, 1)),
         gate(noise(7, shape.hidden_size, 0.1f)),
+        router_update(8, shape.moe.num_experts, shape.hidden_size),
+        gate_update(10, 1, shape.hidden_size),
         ids(static_cast<size_t>(shape.num_tokens), 3) {}
 
   Choices run() const {
@@ -70,6 +108,16 @@ class Router {
     args.experts = experts.get();
     args.weights = weights.get();
     args.shared_weights = shared.get();
+    const OnDevice<int32_t> on_adapters(shape_.adapters);
+    const OnDevice<const DeviceLora*> of_router(std::vector<const DeviceLora*>{router_update.self.get(), nullptr}),
+        of_gate(std::vector<const DeviceLora*>{nullptr, gate_update.self.get()});
+    const OnDevice<float> updates(static_cast<size_t>(shape_.num_tokens * (shape_.moe.num_experts + 1)));
+    if (!shape_.adapters.empty()) {
+      args.token_adapters = on_adapters.get();
+      args.router_loras = of_router.get();
+      if (shape_.has_gate) args.gate_loras = of_gate.get();
+      args.updates = updates.get();
+    }
     launch_router(args, stream());
     return {experts.read(), weights.read(), shared.read()};
   }
@@ -90,15 +138,18 @@ class Router {
         return sum;
       };
       std::vector<float> logits;
+      const int32_t adapter = shape_.adapters.empty() ? -1 : shape_.adapters[token];
       for (size_t i = 0; i < static_cast<size_t>(shape_.moe.num_experts); ++i)
-        logits.push_back(static_cast<float>(dot(&router[i * size]) + (shape_.has_bias ? bias[i] : 0)));
+        logits.push_back(static_cast<float>(dot(&router[i * size]) + (shape_.has_bias ? bias[i] : 0) +
+                                            (adapter == 0 ? router_update.of(static_cast<int64_t>(i), dot) : 0)));
+      const double gate_logit = dot(gate.data()) + (adapter == 1 ? gate_update.of(0, dot) : 0);
       choices.experts.resize((token + 1) * top_k);
       choices.weights.resize((token + 1) * top_k);
       const ExpertFactors factors{shape_.has_selection_bias ? selection_bias.data() : nullptr,
                                   shape_.has_scales ? scales.data() : nullptr};
       choose_experts(shape_.moe, logits.data(), factors,
                      {&choices.experts[token * top_k], &choices.weights[token * top_k]});
-      choices.shared_weights.push_back(static_cast<float>(1 / (1 + std::exp(-dot(gate.data())))));
+      choices.shared_weights.push_back(static_cast<float>(1 / (1 + std::exp(-gate_logit))));
     }
     return choices;
   }
@@ -108,6 +159,7 @@ class Router {
 
  public:
   std::vector<float> hidden, norm, router, bias, selection_bias, scales, gate;
+  FloatUpdate router_update, gate_update;
   std::vector<int32_t> ids;
 };
 
@@ -125,7 +177,9 @@ TEST(kernel_router_chooses_like_the_cpu) {
                                          {scaled, 2, 64, false, false, false, true},
                                          {moe_of(33, 2), 259, 32},
                                          {moe_of(5, 2), 3, 64, true, false, false, true, true},
-                                         {grouped, 257, 40, false, true, false, true}};
+                                         {grouped, 257, 40, false, true, false, true},
+                                         {sigmoid, 5, 96, true, true, false, true, false, {0, 1, -1, 0, 1}},
+                                         {moe_of(40, 3), 3, 45, false, false, true, false, true, {0, -1, 0}}};
   for (const RouterCase& shape : cases) {
     const Router router(shape);
     const Choices got = router.run(), wanted = router.wanted();
@@ -355,7 +409,8 @@ TEST(kernel_expert_gemm_leaves_biases_out) {
 
 // ---- sums
 
-TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
+// `is_updated`: adapters update the results of some rows.
+void expect_expert_sums(bool is_updated) {
   constexpr int kTokens = 3, kTopK = 2, kRows = 10;
   constexpr int64_t kSize = 300;
   const std::vector<int32_t> chosen = {1, 0, 0, -1, 1, 0}, rows = {8, 0, 1, -1, 9, 2};
@@ -371,6 +426,17 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
   const std::vector<float> expert_norm = noise(6, kSize, 1), shared_norm = noise(7, kSize, 1);
   const OnDevice<float> on_expert_norm(expert_norm), on_shared_norm(shared_norm);
   enum class Shared : uint8_t { kNone, kWeighted, kNormed };
+  // Rows 8 and 1 have different updates, and so does the shared expert of the second token.
+  const FloatType type = is_updated ? FloatType::kF16 : FloatType::kBf16;
+  const Update updates[2] = {{type, 20, 2, 5, kSize, 1}, {type, 30, 4, 3, kSize, 1}};
+  const UpdateOnDevice first(type, updates[0]), second(type, updates[1]);
+  std::vector<int> update_of(kRows + kTokens, -1);
+  update_of[8] = 0, update_of[1] = 1, update_of[kRows + 1] = 0;
+  std::vector<const DeviceLora*> loras;
+  for (const int update : update_of)
+    loras.push_back(update < 0 ? nullptr : update == 0 ? first.self.get() : second.self.get());
+  const OnDevice<const DeviceLora*> on_loras(loras);
+  constexpr size_t kStride = 9, kT = (kRows + kTokens) * kSize;
   for (const int world_size : {1, 2, 4, 8})
     for (const Shared shared : {Shared::kNone, Shared::kWeighted, Shared::kNormed})
       for (const bool replaces : {false, true}) {
@@ -378,7 +444,7 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
         std::vector<OnDevice<float>> on_results;
         ExpertSumArgs args;
         for (int rank = 0; rank < world_size; ++rank) {
-          results.push_back(noise(static_cast<uint64_t>(rank) + 10, (kRows + kTokens) * kSize, 1));
+          results.push_back(noise(static_cast<uint64_t>(rank) + 10, (kRows + kTokens) * (kSize + kStride), 1));
           on_results.emplace_back(results.back());
           args.results[rank] = on_results.back().get();
         }
@@ -403,6 +469,8 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
         if (shared == Shared::kWeighted) args.shared_weights = on_shared.get();
         if (shared == Shared::kNormed)
           args.expert_norm = on_expert_norm.get(), args.shared_norm = on_shared_norm.get(), args.eps = 1e-3f;
+        args.type = type;
+        if (is_updated) args.loras = on_loras.get(), args.t_begin = kT, args.t_stride = kStride;
         launch_expert_sum(args, stream());
         const std::vector<float> got = hidden.read();
         for (size_t token = 0; token < kTokens; ++token) {
@@ -414,6 +482,16 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
               double sum = 0;
               for (const auto& of_rank : results)
                 sum += of_rank[row * kSize + k];
+              if (!is_updated || update_of[row] < 0) return sum;
+              const Update& lora = updates[update_of[row]];
+              const LoraRange& range = lora.ranges[k];
+              for (int j = 0; j < range.count; ++j) {
+                const auto value = static_cast<size_t>(range.first + j);
+                double t = 0;
+                for (const auto& of_rank : results)
+                  t += of_rank[kT + row * kStride + value];
+                sum += t * lora.scales[value] * lora.b[k * static_cast<size_t>(lora.width()) + static_cast<size_t>(j)];
+              }
               return sum;
             };
             for (size_t slot = 0; slot < kTopK; ++slot) {
@@ -439,6 +517,14 @@ TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
           }
         }
       }
+}
+
+TEST(kernel_expert_sums_add_the_ranks_the_experts_and_the_shared_expert) {
+  expect_expert_sums(false);
+}
+
+TEST(kernel_expert_sums_add_the_updates_of_rows) {
+  expect_expert_sums(true);
 }
 
 }  // namespace

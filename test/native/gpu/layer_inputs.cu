@@ -5,10 +5,11 @@ namespace capstan::testing {
 namespace {
 
 TEST(kernel_layer_inputs_add_the_table_to_the_normed_projection) {
-  constexpr int kTokens = 5, kLayers = 3;
+  constexpr int kTokens = 6, kLayers = 3;
   constexpr int64_t kSize = 40, kWidth = kLayers * kSize, kRows = 37;
-  // The third token was drawn by the previous step, and the last one only pads the batch.
-  const std::vector<int32_t> ids = {3, 36, -2, 0, kNoToken}, drawn_ids = {1, 20}, meant = {3, 36, 20, 0};
+  // The third token was drawn by the previous step. For the fifth one none was drawn, and the last one only pads the
+  // batch.
+  const std::vector<int32_t> ids = {3, 36, -2, 0, -3, kNoToken}, drawn_ids = {1, 20, -1}, meant = {3, 36, 20, 0};
   const OnDevice<int32_t> on_ids(ids), on_drawn(drawn_ids);
   const std::vector<float> projections = noise(1, kTokens * kWidth, 3), norm = noise(2, kSize, 1);
   const OnDevice<float> on_norm(norm);
