@@ -270,7 +270,9 @@ function nvfp4Scheme(names: TensorNames): WeightScheme {
 function readCompressedTensors(config: JsonReader): Quantization | undefined {
   const sparsity = config.object('sparsity_config')?.string('format', 'dense') ?? 'dense';
   if (sparsity !== 'dense') throw unsupported(config, 'sparsity_config: format', 'dense', sparsity);
-  if ((config.object('transform_config')?.keys() ?? []).length > 0)
+  const transforms = config.object('transform_config');
+  const transformGroups = transforms?.object('config_groups')?.keys() ?? [];
+  if (transformGroups.length > 0 || transforms?.keys().some((key) => key !== 'config_groups') === true)
     throw unsupported(config, 'transform_config', 'no transforms of activations', 'some');
   const groups = config.object('config_groups');
   const names = groups?.keys() ?? [];

@@ -340,7 +340,7 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   ],
   [
     'transforms',
-    { ...compressed('pack-quantized', PACKED), transform_config: { config_groups: {} } },
+    { ...compressed('pack-quantized', PACKED), transform_config: { config_groups: { group_0: {} } } },
     /transform_config: expected no transforms/,
   ],
   [
@@ -358,6 +358,12 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   expect(() => read(config)).toThrow(
     expect.objectContaining({ code: 'unsupported_model', message: expect.stringMatching(message) }),
   );
+});
+
+test('compressed-tensors without transforms may say so', () => {
+  const config = compressed('pack-quantized', PACKED);
+  for (const transform_config of [null, {}, { config_groups: {} }])
+    expect(read({ ...config, transform_config })).toEqual(read(config));
 });
 
 test.each<[Record<string, unknown>, RegExp]>([

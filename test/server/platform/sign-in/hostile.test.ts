@@ -430,6 +430,7 @@ test('the request to a provider follows no redirect and refuses link-local addre
   await expect(fetch('https://idp.example.com/', request)).rejects.toThrow('which is not a provider');
   await expect(fetch('http://[fe80::1]/', request)).rejects.toThrow('which is not a provider');
   await expect(fetch('http://[::ffff:169.254.169.254]/', request)).rejects.toThrow('which is not a provider');
+  await expect(fetch('http://[64:ff9b::169.254.169.254]/', request)).rejects.toThrow('which is not a provider');
   const none = providerFetch(() => Promise.reject(new Error('ENOTFOUND')));
   await expect(none('https://idp.example.com/', request)).rejects.toThrow('cannot resolve idp.example.com');
 });
