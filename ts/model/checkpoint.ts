@@ -100,10 +100,15 @@ async function addEmbeddings(modelDir: string, files: string[], found: Map<strin
   files.push(path);
 }
 
+const STORAGE_TYPES = ['BF16', 'F16', 'F32'];
+
 async function addQuantStates(files: readonly string[], found: Map<string, FoundTensor>): Promise<void> {
   for (const [name, state] of await readQuantStates(files, found)) {
     const weight = found.get(name);
-    if (weight !== undefined) found.set(name, { ...weight, state });
+    if (weight === undefined) continue;
+    // `bnb_4bit_quant_storage` says which type the bytes are stored in. It changes no byte.
+    const bytes = { dtype: 'U8', shape: [weight.numBytes, 1] };
+    found.set(name, { ...weight, ...(STORAGE_TYPES.includes(weight.dtype) ? bytes : {}), state });
   }
 }
 

@@ -379,8 +379,6 @@ function readBitsAndBytes(config: JsonReader): Quantization {
     return { title: 'bitsandbytes, 8 bits', schemes: [scheme], isDecoded: false };
   }
   if (!has('load_in_4bit')) throw config.mismatch('load_in_4bit', 'true, or load_in_8bit true', false);
-  const storage = config.string('bnb_4bit_quant_storage', 'uint8');
-  if (storage !== 'uint8') throw unsupported(config, 'bnb_4bit_quant_storage', 'uint8', storage);
   const type = config.string('bnb_4bit_quant_type', 'fp4');
   // The state of each weight says how many columns share a scale.
   const scheme: WeightScheme = { layout: 'table4', bits: 4, groupRows: 1, groupCols: 64, names: TABLE_NAMES };

@@ -40,11 +40,13 @@ test('a directory of a LoRA adapter is refused with the name of its base model',
 const UP = 'model.layers.0.mlp.up_proj.weight';
 const STATE = { quant_type: 'nf4', blocksize: 8, dtype: 'bfloat16', shape: [12, 8] };
 
+const IN_BYTES: TinyTensor = { dtype: 'U8', shape: [48, 1], bytes: new Uint8Array(48) };
+
 /** The tiny model with a weight of bitsandbytes in 4 bits, or in 8. */
-function withBitsAndBytes(state: unknown, weightFormat?: number): TinyFiles {
+function withBitsAndBytes(state: unknown, weightFormat?: number, stored: TinyTensor = IN_BYTES): TinyFiles {
   const inBytes = (bytes: Uint8Array): TinyTensor => ({ dtype: 'U8', shape: [bytes.length], bytes });
   const in4Bits: Record<string, TinyTensor> = {
-    [UP]: inBytes(new Uint8Array(48)),
+    [UP]: stored,
     [`${UP}.absmax`]: { dtype: 'F32', shape: [12] },
     [`${UP}.quant_map`]: { dtype: 'F32', shape: [16] },
     [`${UP}.quant_state.bitsandbytes__nf4`]: inBytes(Buffer.from(JSON.stringify(state))),
@@ -66,6 +68,11 @@ test('weights of bitsandbytes are stored as their state says', async () => {
   const upProjection = async (changes: TinyFiles) =>
     (await load(changes)).checkpoint.tensors.find(({ name }) => name === 'layers.0.up_proj.weight');
   expect(await upProjection(withBitsAndBytes(STATE))).toMatchObject({ dtype: 'table4', groups: { groupCols: 8 } });
+  const inBf16: TinyTensor = { dtype: 'BF16', shape: [24, 1], bytes: new Uint8Array(48) };
+  expect(await upProjection(withBitsAndBytes(STATE, undefined, inBf16))).toMatchObject({
+    dtype: 'table4',
+    groups: { groupCols: 8 },
+  });
   expect(await upProjection(withBitsAndBytes(STATE, 0))).toMatchObject({ dtype: 'int8_max', groups: { groupCols: 8 } });
 });
 

@@ -348,11 +348,6 @@ test.each<[string, Record<string, unknown>, RegExp]>([
     compressed('float-quantized', { ...FP8, num_bits: 4 }),
     /num_bits: expected 8 for float-quantized, got 4/,
   ],
-  [
-    'bitsandbytes in another type of storage',
-    { ...BITS4, bnb_4bit_quant_storage: 'bfloat16' },
-    /bnb_4bit_quant_storage: expected uint8, got bfloat16/,
-  ],
   ['FP8 in e5m2', { quant_method: 'fp8', fmt: 'e5m2' }, /fmt: expected e4m3, got e5m2/],
 ])('%s is unsupported', (_name, config, message) => {
   expect(() => read(config)).toThrow(
