@@ -117,13 +117,15 @@ std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMat
   lora->data = DeviceBuffer(bytes.all.size(), "an adapter");
   lora->bytes = static_cast<int64_t>(bytes.all.size());
   const char* const begin = lora->data.as<char>();
-  const auto *const on_device_a = reinterpret_cast<const T*>(begin + at_a), *const on_device_b =
-                                                                                reinterpret_cast<const T*>(begin +
-                                                                                                           at_b);
-  if constexpr (std::is_same_v<T, float>)
-    device.float_a = on_device_a, device.float_b = on_device_b;
-  else
-    device.a = on_device_a, device.b = on_device_b;
+  const auto* const device_a = reinterpret_cast<const T*>(begin + at_a);
+  const auto* const device_b = reinterpret_cast<const T*>(begin + at_b);
+  if constexpr (std::is_same_v<T, float>) {
+    device.float_a = device_a;
+    device.float_b = device_b;
+  } else {
+    device.a = device_a;
+    device.b = device_b;
+  }
   device.scales = reinterpret_cast<const float*>(begin + at_scales);
   device.ranges = reinterpret_cast<const LoraRange*>(begin + at_ranges);
   std::memcpy(bytes.all.data(), &device, sizeof device);
