@@ -1,8 +1,8 @@
 'use strict';
 
 /**
- * Folders and files of `test/` that `npm run test:slow` runs instead of `npm test`, longest first. Each of these files
- * takes more than about four seconds of one processor. Most start processes, a browser or whole services.
+ * Folders and files of `test/` that `npm run test:slow` runs instead of `npm test`. They start in this order, so the
+ * longest come first. Most of them start processes, a browser or whole services.
  */
 module.exports = [
   'server/platform/console/flows',

@@ -44,7 +44,7 @@ class LoadControl {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_cancelled_.load() || tokenizer_.has_value(); });
     check_cancelled();
-    return *tokenizer_;
+    return std::move(*tokenizer_);
   }
 
  private:

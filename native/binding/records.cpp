@@ -295,7 +295,11 @@ LoadRequest to_load_request(const Napi::Object& load) {
   request.spec = to_spec(record(load, "spec"));
   if (!load.Get("tokenizer").IsNull()) request.tokenizer = to_tokenizer_tables(record(load, "tokenizer"));
   read_options(record(load, "options"), request);
-  if (!load.Get("draft").IsNull()) request.draft = to_draft(record(load, "draft"));
+  if (!load.Get("draft").IsNull()) {
+    if (request.tokenizer.vocabulary == nullptr)
+      refuse(load, "tokenizer", "a tokenizer, because there is a draft model");
+    request.draft = to_draft(record(load, "draft"));
+  }
   return request;
 }
 

@@ -125,8 +125,8 @@ class EngineLoader {
  public:
   explicit EngineLoader(LoadRequest request)
       : request_(std::move(request)),
-        world_size_(static_cast<size_t>(request.device.world_size)),
-        profile_(request.has_profile ? std::make_shared<StepProfile>() : nullptr) {}
+        world_size_(static_cast<size_t>(request_.device.world_size)),
+        profile_(request_.has_profile ? std::make_shared<StepProfile>() : nullptr) {}
 
   // Checks everything that does not depend on a device, and opens the files.
   void check_model();

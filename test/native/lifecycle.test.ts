@@ -161,7 +161,10 @@ describe('the addon in a process', () => {
       const before = [numThreads(), numFiles()];
       const errors = new Set();
       for (let i = 0; i < 10; ++i)
-        await Engine.load(broken).then(() => errors.add('none'), ({ code, message }) => errors.add(code + ' ' + message.split(':')[0]));
+        await Engine.load(broken).then(
+          () => errors.add('none'),
+          ({ code, message }) => errors.add(code + ' ' + message.split(':')[0]),
+        );
       while (numThreads() > before[0] || numFiles() > before[1]) await sleep(10);
       console.log(...errors);
       fs.rmSync(broken, { recursive: true });`,
