@@ -364,6 +364,58 @@ template <int kBits, bool kHasTable, int R, int P>
       totals[p][r] = kHasTwoChains ? ivec_add(acc[p][r], odd_acc[p][r]) : acc[p][r];
 }
 
+#ifdef CAPSTAN_DOT_HALVES
+// The same sums for codes of 4 and 5 bits, one half of the features after the other: the sums of a half fit into the
+// registers.
+template <int kBits, int R>
+[[gnu::always_inline]] inline void multiply_run_in_halves(const QuantType& type, const uint32_t* a, const int32_t* sums,
+                                                          const char* (&codes)[1], int num_words, int64_t ahead,
+                                                          IntVec (&totals)[1][R]) {
+  constexpr int64_t kPairBytes = quant_pair_bytes(kBits);
+  constexpr int kPairs = kPairsIn16Bits<kBits>;
+  const int num_pairs = num_words / 2;
+  const auto multiply_half = [&]<int half>() __attribute__((always_inline)) {
+    __m256i acc[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      acc[r] = _mm256_setzero_si256();
+    const char* at = codes[0];
+    const uint32_t* words = a;
+    const auto load_words = [&](int pair, __m256i& first, __m256i& second) __attribute__((always_inline)) {
+      const IntVec words_of[2] = {load_numbers<kBits, false, 0>(at + pair * kPairBytes, type),
+                                  load_numbers<kBits, false, 1>(at + pair * kPairBytes, type)};
+      first = half == 0 ? words_of[0].lo : words_of[0].hi;
+      second = half == 0 ? words_of[1].lo : words_of[1].hi;
+    };
+    int pair = 0;
+    for (; pair + kPairs <= num_pairs; pair += kPairs) {
+      if constexpr (half == 0)
+#pragma GCC unroll 8
+        for (int byte = 0; byte < kPairs * kPairBytes; byte += 64)
+          prefetch(at + ahead + byte);
+      dot_half<kPairs>(acc, words, load_words);
+      at += kPairs * kPairBytes;
+      words += kPairs * 2 * R;
+    }
+    for (; kPairs > 1 && pair < num_pairs; ++pair) {
+      dot_half<1>(acc, words, load_words);
+      at += kPairBytes;
+      words += 2 * R;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      (half == 0 ? totals[0][r].lo : totals[0][r].hi) = acc[r];
+  };
+  multiply_half.template operator()<0>();
+  multiply_half.template operator()<1>();
+  codes[0] += num_pairs * kPairBytes;
+  if (type.zero == 0) return;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+    totals[0][r] = ivec_add(totals[0][r], ivec_set(-type.zero * sums[r]));
+}
+#endif
+
 #ifdef CAPSTAN_INT8_MATRIX
 // The same sums, with instructions that multiply pairs of rows with pairs of features, eight codes deep.
 template <int kBits, bool kHasTable, int R>
@@ -433,6 +485,11 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
       multiply_run_in_pairs<kBits, kHasTable, R>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     else
 #endif
+#ifdef CAPSTAN_DOT_HALVES
+        if constexpr (R > 2 && !kHasTable && (kBits == 4 || kBits == 5))
+      multiply_run_in_halves<kBits, R>(quant.type, a, act_sums, codes, num_words, ahead, totals);
+    else
+#endif
       multiply_run<kBits, kHasTable, R, P>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     a += num_words * R;
 #pragma GCC unroll 4
@@ -467,23 +524,41 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
   }
 }
 
+// Whether a type of weights has these codes and scales. The kernel for any scales serves a type that is missing here.
+constexpr bool has_known_scales(int bits, bool has_table, KnownScales scales) {
+  if (scales == KnownScales::kF16) return bits != 6;
+  if (scales == KnownScales::kTimesF16) return bits == 4 || bits == 6;
+  return !has_table && bits <= 5;
+}
+
+#ifdef CAPSTAN_DOT_HALVES
+constexpr bool kAllTilesKnowScales = true;  // the end of a run takes a third of the time
+#else
+constexpr bool kAllTilesKnowScales = false;
+#endif
+
 template <int kBits, bool kHasTable>
 struct QuantizedTile {
   template <int R, int P>
   static void compute(const QuantTile& tile, float* sums) {
-    if constexpr (R <= 2 && P <= R) {
-      switch (known_scales(tile.quant.type)) {
-        case KnownScales::kF16:
-          return compute_quant_tile<kBits, kHasTable, KnownScales::kF16, R, P>(tile, sums);
-        case KnownScales::kTimesF16:
-          return compute_quant_tile<kBits, kHasTable, KnownScales::kTimesF16, R, P>(tile, sums);
-        case KnownScales::kTimesF16WithOffsets:
-          return compute_quant_tile<kBits, kHasTable, KnownScales::kTimesF16WithOffsets, R, P>(tile, sums);
-        case KnownScales::kAny:
-          break;
-      }
+    switch (known_scales(tile.quant.type)) {
+      case KnownScales::kF16:
+        return compute_known<KnownScales::kF16, R, P>(tile, sums);
+      case KnownScales::kTimesF16:
+        return compute_known<KnownScales::kTimesF16, R, P>(tile, sums);
+      case KnownScales::kTimesF16WithOffsets:
+        return compute_known<KnownScales::kTimesF16WithOffsets, R, P>(tile, sums);
+      case KnownScales::kAny:
+        return compute_quant_tile<kBits, kHasTable, KnownScales::kAny, R, P>(tile, sums);
     }
-    compute_quant_tile<kBits, kHasTable, KnownScales::kAny, R, P>(tile, sums);
+  }
+
+ private:
+  template <KnownScales kScales, int R, int P>
+  static void compute_known(const QuantTile& tile, float* sums) {
+    constexpr bool has_kernel =
+        (kAllTilesKnowScales || (R <= 2 && P <= R)) && has_known_scales(kBits, kHasTable, kScales);
+    compute_quant_tile<kBits, kHasTable, has_kernel ? kScales : KnownScales::kAny, R, P>(tile, sums);
   }
 };
 

@@ -247,6 +247,38 @@ inline IntVec ivec_dot_two_words(IntVec acc, IntVec first, IntVec second, uint32
   return {dot_two_words_half<kIsWide>(acc.lo, first.lo, second.lo, x, y),
           dot_two_words_half<kIsWide>(acc.hi, first.hi, second.hi, x, y)};
 }
+
+#define CAPSTAN_DOT_HALVES 1
+// Pairs of words whose products fit into 16 bits: a sum of 2 * kPairs * 2 products of a code and 127.
+template <int kBits>
+constexpr int kPairsIn16Bits = kBits == 4   ? 4
+                               : kBits == 5 ? 2
+                                            : 1;
+// totals (R) += the products of `kPairs` pairs of words with the rows at `a`, (2 * kPairs, R), in 16 bits first.
+// load_words(pair, first, second) gives the codes of one half of the lanes.
+// NOTE: without the barrier GCC adds in an order that needs more registers than there are.
+template <int kPairs, int R, class LoadWords>
+[[gnu::always_inline]] inline void dot_half(__m256i (&totals)[R], const uint32_t* a, const LoadWords& load_words) {
+  __m256i sums[R];
+#pragma GCC unroll 4
+  for (int pair = 0; pair < kPairs; ++pair) {
+    __m256i first, second;
+    load_words(pair, first, second);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m256i x = _mm256_set1_epi32(static_cast<int>(a[2 * pair * R + r]));
+      const __m256i y = _mm256_set1_epi32(static_cast<int>(a[(2 * pair + 1) * R + r]));
+      const __m256i product = _mm256_maddubs_epi16(first, x);
+      sums[r] = pair == 0 ? product : _mm256_add_epi16(sums[r], product);
+      asm("" : "+x"(sums[r]));
+      sums[r] = _mm256_add_epi16(sums[r], _mm256_maddubs_epi16(second, y));
+      asm("" : "+x"(sums[r]));
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+    totals[r] = add_int16_pairs(totals[r], sums[r]);
+}
 #endif
 // Stores whole numbers from -128 to 127 as bytes.
 inline void vec_store_int8(int8_t* p, Vec a) {
