@@ -843,6 +843,7 @@ const en = {
   'data.variantHint': 'Of a GGUF repository, such as Q4_K_M.',
   'data.token': 'Hub token',
   'data.tokenHint': 'For gated and private models. It is encrypted and never shown.',
+  'data.ownerHint': 'Counts towards the quota of this owner.',
   'data.tokenKept': 'Leave it empty to keep the stored token.',
   'data.check': 'Check whether it fits',
   'data.checkTotal': '{files} in {size}, {format}',

@@ -809,6 +809,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'data.variantHint': '适用于 GGUF 仓库，例如 Q4_K_M。',
   'data.token': '模型库令牌',
   'data.tokenHint': '用于受限或私有模型。加密保存，之后不再显示。',
+  'data.ownerHint': '占用此所有者的配额。',
   'data.tokenKept': '留空则保留已保存的令牌。',
   'data.check': '检查内存是否足够',
   'data.checkTotal': '{files}，共 {size}，{format}',

@@ -13,7 +13,7 @@ import { loneIndexes, plotColumns } from '../../../../server/platform/console/fo
 import { qrRows } from '../../../../server/platform/console/format/qr';
 import { slugOf } from '../../../../server/platform/console/format/slug';
 import { modelName, snippet } from '../../../../server/platform/console/format/snippets';
-import { commandsOf, isMoving, STATE_LOOKS } from '../../../../server/platform/console/format/states';
+import { commandsOf, exitCodeBeside, isMoving, STATE_LOOKS } from '../../../../server/platform/console/format/states';
 import {
   formatClock,
   formatPast,
@@ -74,6 +74,12 @@ test('formats bytes, durations, cores and compact numbers', () => {
     '0.125',
   ]);
   expect([0, 0.000041, 12.345].map((value) => formatAmount(value, 'en'))).toEqual(['0', '0.000041', '12.35']);
+});
+
+test('shows an exit code that the message does not name', () => {
+  expect(exitCodeBeside({ message: 'exited once: Ended with exit code 3', exit_code: 3 })).toBeNull();
+  expect(exitCodeBeside({ message: 'exited once: Ended with exit code 31', exit_code: 3 })).toBe(3);
+  expect(exitCodeBeside({ message: 'exited once, last by a signal', exit_code: null })).toBeNull();
 });
 
 test('returns round ticks up to the maximum', () => {
