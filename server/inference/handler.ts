@@ -33,7 +33,10 @@ export interface HandlerOptions {
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;
-  /** Origins of web pages that may call the server. Default: all. Without keys, only listed origins reach stored objects. */
+  /**
+   * Origins of web pages that may call the server. Default: all. Without keys, only listed origins reach stored
+   * objects.
+   */
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
