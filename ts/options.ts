@@ -23,14 +23,9 @@ export interface LoadProgress {
 /** Options of {@link Engine.load}. Every field is optional. */
 export interface EngineOptions {
   /**
-   * Where to run:
-   *
-   * - `'auto'`: the CPU in this version; `EngineInfo.notes` says why.
-   * - `'cpu'`
-   * - `'cuda'`: the first `tensorParallelSize` GPUs.
-   * - `'cuda:0,1'`: one rank on each listed GPU. A repeated number makes virtual ranks on one GPU.
-   *
-   * Default: `'auto'`.
+   * Where the model runs. `'auto'`: the CPU in this version; `EngineInfo.notes` says why. `'cuda'`: the first
+   * `tensorParallelSize` GPUs. `'cuda:0,1'`: one rank on each listed GPU; a repeated number makes virtual ranks on one
+   * GPU. Default: `'auto'`.
    */
   device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
   /**

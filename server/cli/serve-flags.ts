@@ -245,7 +245,7 @@ const ENGINE: readonly Definition[] = [
     name: 'quantization',
     value: '<bits>',
     aliases: ['-q'],
-    help: 'quantize the weights at load: none, int8 or int4, which keeps the embedding and the head in 8 bits (default: none)',
+    help: 'quantize the weights at load: none, int8 or int4, which keeps the embedding and the LM head in 8 bits (default: none)',
     apply: (o, value, source) => {
       o.engine.quantization =
         value === 'None' || value === 'auto' ? 'none' : parseChoice(value, source, ['none', 'int8', 'int4']);

@@ -26,13 +26,17 @@ export interface HandlerOptions {
   /** Key database of `capstan keys`: a file or a `postgres://` URL. */
   keysDb?: string;
   /**
-   * Folder of files, batches, stored responses and chat completions. It must not be that of another server. Default:
-   * none. Then responses and chat completions are stored in memory, and the routes of files and batches answer 501.
+   * Folder of files, batches, stored responses and chat completions. It must not be that of another server. Without
+   * it, responses and chat completions are stored in memory, and the routes of files and batches return 501. Default:
+   * none.
    */
   dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;
-  /** Origins of web pages that may call. Default: all. Without keys, only listed origins reach stored objects. */
+  /**
+   * Origins of web pages that may call the server. Default: all. Without keys, only listed origins reach stored
+   * objects.
+   */
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;

@@ -180,6 +180,7 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/pooling.ts', 'EmbedResult'],
   ['ts/pooling.ts', 'ScoreResult'],
   ['ts/pooling.ts', 'PoolingUsage'],
+  ['ts/adapters.ts', 'AdapterInfo'],
   ['ts/hub/settings.ts', 'HubKind'],
   ['ts/hub/models.ts', 'HubOptions'],
   ['ts/hub/models.ts', 'PullOptions'],
@@ -219,6 +220,9 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/machine-info.ts', 'GpuInfo'],
 ];
 
+/** A link to a symbol in JSDoc. Markdown does not know it. */
+const LINK = /\{@link ([\w.]+)\}/g;
+
 /** The declaration of a type as written, with its comments. */
 function declaration(file: string, name: string): string {
   const source = sourceOf(file);
@@ -230,7 +234,7 @@ function declaration(file: string, name: string): string {
     .getFullText(source)
     .trim()
     .replace(/^export /m, '')
-    .replace(/\{@link (\w+)\}/g, '`$1`');
+    .replace(LINK, '`$1`');
 }
 
 /** A table of the properties of interfaces: their JSDoc is the reference. */
@@ -248,7 +252,7 @@ function interfaceRows(file: string, name: string): string[] {
         if (!ts.isPropertySignature(member)) continue;
         const comments = ts
           .getJSDocCommentsAndTags(member)
-          .map(({ comment }) => ts.getTextOfJSDocComment(comment) ?? '');
+          .map(({ comment }) => (ts.getTextOfJSDocComment(comment) ?? '').replace(LINK, '`$1`'));
         const type = typeText(member.type?.getText(source) ?? '')
           .replace(/\/\*\*.*?\*\//gs, '')
           .replace(/\s+/g, ' ')

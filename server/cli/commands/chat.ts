@@ -43,7 +43,7 @@ async function chat(model: string, flags: LocalModelFlags & { load?: string }): 
 
 const HELP = `
 In the chat, /help lists the commands. Ctrl-C stops an answer, Ctrl-D leaves.
-Each line of standard input is a message if it is not a terminal.
+If standard input is not a terminal, each of its lines is a message.
 
 Examples:
   capstan chat

@@ -26,7 +26,7 @@ export function describeKey(key: ApiKey): string {
 }
 
 function deploymentsOf({ type, deployments }: ApiKey): string {
-  if (type === 'user-level') return 'all of its owner';
+  if (type === 'user-level') return 'all deployments of its owner';
   return deployments.length === 0 ? 'none' : deployments.map(({ name }) => name).join(', ');
 }
 

@@ -444,7 +444,7 @@ The first of these decides whose keys the commands manage:
 Without any of them, a command asks whether to use capstan/capstan.db in the
 user's data directory. Without a terminal it fails.
 
-The owner of a key of a service is you or org:SLUG.
+In a running service, the owner of a key is you (the default) or org:SLUG.
 
 Examples:
   capstan keys create --name laptop                                   for all deployments of user:local

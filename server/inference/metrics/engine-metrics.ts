@@ -166,7 +166,10 @@ export function registerEngineMetrics(
     ({ numEvictions }) => numEvictions,
   );
   counter(
-    { name: 'capstan_preemptions_total', help: 'Running sequences preempted because the KV cache was full' },
+    {
+      name: 'capstan_preemptions_total',
+      help: 'Preemptions of running sequences by a full KV cache or a more urgent sequence',
+    },
     ({ numPreemptions }) => numPreemptions,
   );
   counter(

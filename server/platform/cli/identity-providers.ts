@@ -36,9 +36,16 @@ export function addIdentityProvidersCommand(program: Command, io?: CommandIo): v
   remote(providers, 'list', 'list the identity providers', list, io);
   remote(providers, 'get <provider>', 'show an identity provider; PROVIDER is its name or ID', get, io);
   withFlags(
-    remote<ProviderFlags>(providers, 'create <name>', 'add an identity provider; NAME is on the button', create, io)
+    remote<ProviderFlags>(
+      providers,
+      'create <name>',
+      'add an identity provider; the sign-in button shows NAME',
+      create,
+      io,
+    )
       .option('--issuer <url>', 'issuer of the provider, an https:// URL (required)')
       .option('--client-id <id>', 'client ID at the provider (required)'),
+    { isChange: false },
   );
   withFlags(
     remote<ProviderFlags>(
@@ -50,6 +57,7 @@ export function addIdentityProvidersCommand(program: Command, io?: CommandIo): v
     )
       .option('--name <text>', 'new name')
       .option('--client-id <id>', 'new client ID at the provider'),
+    { isChange: true },
   );
   remote(
     providers,
@@ -74,14 +82,16 @@ export function addIdentityProvidersCommand(program: Command, io?: CommandIo): v
   ).option('--yes', 'confirm the deletion');
 }
 
-function withFlags(command: Command): void {
+/** With `isChange`, values without a flag do not change, so the help names no defaults. */
+function withFlags(command: Command, { isChange }: { isChange: boolean }): void {
+  const byDefault = (value: string) => (isChange ? '' : ` (default: ${value})`);
   command
     .option(
       '--client-secret-env <name>',
-      'environment variable with the client secret; without one the client is public',
+      `environment variable with the client secret${isChange ? '' : '; without one the client is public'}`,
     )
-    .option('--scope <name>', 'scope to request; repeatable (default: openid, profile, email)', collect)
-    .option('--groups-claim <name>', 'claim with the groups of a user (default: groups)')
+    .option('--scope <name>', `scope to request; repeatable${byDefault('openid, profile, email')}`, collect)
+    .option('--groups-claim <name>', `claim with the groups of a user${byDefault('groups')}`)
     .option(
       '--map <group=org:role>',
       `members of GROUP have ROLE (${anyOf(ROLES)}) in the organization with the slug ORG; repeatable`,
@@ -90,16 +100,22 @@ function withFlags(command: Command): void {
     .option('--param <name=value>', 'additional parameter of the authorization request; repeatable', collect)
     .option(
       '--email-domain <domain>',
-      'admit only verified addresses of this domain; repeatable (default: all)',
+      `admit only verified addresses of this domain; repeatable${byDefault('all')}`,
       collect,
     )
-    .option('--require-group <on>', 'on: admit only users in a mapped group (default: off)')
-    .option('--link-by-email <on>', 'on: the first sign-in takes over the account of a verified address (default: off)')
+    .option('--require-group <on>', `on: admit only users in a mapped group${byDefault('off')}`)
+    .option(
+      '--link-by-email <on>',
+      `on: the first sign-in takes over the account of a verified address${byDefault('off')}`,
+    )
     .option(
       '--own-redirect-uri <on>',
-      'on: the redirect URI names the provider; off: all such providers share one (default: on)',
+      `on: the redirect URI names the provider; off: all such providers share one${byDefault('on')}`,
     )
-    .option('--recheck <duration>', 'how long a sign-in is valid before the provider must confirm it (default: 1h)');
+    .option(
+      '--recheck <duration>',
+      `how long a sign-in is valid before the provider must confirm it${byDefault('1h')}`,
+    );
 }
 
 async function list({ client, flags, io }: Call<object>): Promise<void> {

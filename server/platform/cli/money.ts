@@ -40,7 +40,7 @@ export function addMoneyCommands(program: Command, io?: CommandIo): void {
   remote<PriceFlags>(
     prices,
     'set <model>',
-    "set the price for a deployment (NAME), one of its models (NAME/MODEL), or '*', all others (administrators)",
+    "set the price of a deployment NAME, of its model NAME/MODEL, or of all others with '*' (administrators)",
     setPrice,
     io,
   )
@@ -82,7 +82,7 @@ export function addMoneyCommands(program: Command, io?: CommandIo): void {
   );
 
   remote<SpendFlags>(program, 'spend', 'show what requests have cost', spend, io)
-    .option('--owner <owner>', 'only requests of org:SLUG, or of yourself: user')
+    .option('--owner <owner>', 'only requests of org:SLUG, or of yourself: me')
     .option('--key <id>', 'only requests with this key')
     .option('--from <day>', 'first day in UTC, such as 2030-01-01 (default: 30 days before the last)')
     .option('--to <day>', 'last day in UTC (default: today)')

@@ -136,7 +136,8 @@ function progressOf({ state }: Deployment, version: Version | undefined): string
   const waits = version.state === 'queued' || version.state === 'backoff' ? version.reason : null;
   // The reason of a backoff has the number of exits.
   const after = waits === null && restarts > 0 ? ` after ${counted(restarts, 'restart')}` : '';
-  return `${state}: version ${version.number} is ${version.state}${waits === null ? '' : `: ${plain(waits.message)}`}${after}`;
+  const does = version.state === 'backoff' ? 'waits to restart' : `is ${version.state}`;
+  return `${state}: version ${version.number} ${does}${waits === null ? '' : `: ${plain(waits.message)}`}${after}`;
 }
 
 function hasFailed({ state }: Deployment, version: Version | undefined): boolean {

@@ -23,7 +23,13 @@ export function formatCompact(value: number, locale: string): string {
   const language = locale === 'zh-CN' ? 'zh-CN' : 'en';
   if (size >= 10_000)
     return new Intl.NumberFormat(language, { notation: 'compact', maximumFractionDigits: 1 }).format(value);
+  if (size < 1) return new Intl.NumberFormat(language, { maximumSignificantDigits: 3 }).format(value);
   return formatNumber(value, language, size >= 100 ? 0 : 2);
+}
+
+/** Formats an amount of money: 12.35, and 0.000041 below 1. */
+export function formatAmount(value: number, locale: string): string {
+  return formatNumber(value, locale, Math.abs(value) < 1 ? 6 : 2);
 }
 
 /** Formats thousandths of a CPU core: 1500 becomes 1.5. */
@@ -39,10 +45,14 @@ export function formatMs(ms: number | null, locale: string): string {
   return `${formatNumber(ms / 1000, locale, ms < 10_000 ? 2 : 1)} s`;
 }
 
-/** Round values from zero up to at least `max`, in about `count` steps. */
-export function niceTicks(max: number, count = 4): number[] {
+const NUM_STEPS = 4;
+
+/** Round values from zero up to at least `max`, in about four steps. From `base` on, they are multiples of it. */
+export function niceTicks(max: number, base = 1): number[] {
+  // Below one base they are not: 0.05 GiB is 51.2 MiB.
+  if (base !== 1) return max < base ? niceTicks(max) : niceTicks(max / base).map((tick) => tick * base);
   if (!(max > 0) || !Number.isFinite(max)) return [0, 1];
-  const rough = max / count;
+  const rough = max / NUM_STEPS;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
   const ticks: number[] = [];

@@ -1,4 +1,4 @@
-import type { Container, Deployment, Key, Version } from '../../api/objects';
+import type { Container, Deployment, Key, Reason, Version } from '../../api/objects';
 
 export type AnyState = Deployment['state'] | Version['state'] | Container['state'] | Key['state'];
 type Tone = 'ok' | 'warn' | 'bad' | 'info' | 'idle';
@@ -58,4 +58,9 @@ export function commandsOf(state: Deployment['state']): {
     scaleToZero: state === 'running',
     wake: state === 'scaled_to_zero',
   };
+}
+
+/** The exit code of a failure, or null if there is none or the message names it. */
+export function exitCodeBeside({ message, exit_code }: Pick<Reason, 'message' | 'exit_code'>): number | null {
+  return exit_code !== null && new RegExp(`\\bexit code ${exit_code}\\b`).test(message) ? null : exit_code;
 }

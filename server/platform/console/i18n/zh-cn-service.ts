@@ -6,7 +6,13 @@ import { REFUSALS } from './zh-cn-refusals';
  * they are.
  */
 const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
-  // How a replica ended.
+  // How often a replica ended, and how.
+  [/^exited once: (.+)$/s, '退出 1 次：$1'],
+  [/^exited (\d+) times: (.+)$/s, '退出 $1 次：$2'],
+  [/^exited once, last by a signal$/, '因信号退出 1 次'],
+  [/^exited (\d+) times, last by a signal$/, '退出 $1 次，最后一次因信号退出'],
+  [/^exited once, last with exit code (\d+)$/, '以退出码 $1 退出 1 次'],
+  [/^exited (\d+) times, last with exit code (\d+)$/, '退出 $1 次，最后一次的退出码为 $2'],
   [/^Stopped$/, '已停止'],
   [/^Stopped: killed after the grace period$/, '已停止：宽限期过后被强制结束'],
   [/^Ended with exit code (\d+)$/, '以退出码 $1 结束'],
@@ -61,6 +67,7 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   [/^no process was started within (\d+) s$/, '$1 秒内没有进程启动'],
   [/^was not ready within (\d+) s$/, '$1 秒内没有就绪'],
   [/^failed its health checks for (\d+) s$/, '健康检查已连续失败 $1 秒'],
+  [/^The health check fails: (.+)$/s, '健康检查失败：$1'],
   [/^The replica did not start: (.+)$/s, '副本没有启动：$1'],
   [
     /^The replica did not start because the disk of the data directory is full: (.+)$/s,
@@ -107,7 +114,11 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   [/^(\S+) is downloaded into the data source (.+)$/, '$1 正在下载到数据源 $2'],
   [/^(\S+): the download was cancelled$/, '$1：下载已取消'],
 
+  [/^waited (\d+) s: (.+)$/s, '等待了 $1 秒：$2'],
+  [/^an earlier operation did not end$/, '先前的操作没有结束'],
+
   // Data.
+  [/^cannot copy the home: (.+)$/s, '无法复制 home 目录：$1'],
   [/^(home|input\d): the data no longer exists$/, '$1：数据已不存在'],
   [
     /^(home|input\d): the data must be readable by all users of this machine, because deployments run as another user$/,
@@ -140,18 +151,25 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   [/^no message was delivered since (\S+); last error: (.+)$/s, '自 $1 起没有成功发送消息；最后一次错误：$2'],
 
   // The isolation of the machine.
+  [/^(Each deployment has .+) (Memory (?:and CPU time are limited|is monitored and CPU time is shared).+)$/s, '$1$2'],
+  [/^Memory and CPU time are limited by control groups\.$/, '内存和 CPU 时间由控制组限制。'],
+  [
+    /^Memory is monitored and CPU time is shared, because the service cannot create control groups here\.$/,
+    '服务在此处无法创建控制组，因此只监控内存，CPU 时间由所有部署共享。',
+  ],
   [
     /^Each deployment has its own namespaces, port 80 on all addresses and read-only inputs\. It cannot access the data of the service or other deployments\. It cannot reach other machines: mount all files that it needs as data sources\.$/,
     '每个部署有各自的命名空间、所有地址上的端口 80 和只读输入。它不能访问服务或其他部署的数据，也无法访问其他机器：请将所需的全部文件绑定为数据。',
   ],
   [
-    /^Each deployment has port 80 on a separate loopback address\. Start scripts must listen on PLATFORM_SERVING_HOST\. Deployments can access every file and process that the service can access\. Namespaces: (.+)$/s,
-    '每个部署在单独的回环地址上使用端口 80。启动脚本必须监听 PLATFORM_SERVING_HOST。部署可以访问服务能访问的所有文件和进程。命名空间：$1',
+    /^Each deployment has port 80 on a separate loopback address\. Start scripts must listen on PLATFORM_SERVING_HOST\. Deployments can access every file and process that the service can access\. Namespaces: (.+)\.$/s,
+    '每个部署在单独的回环地址上使用端口 80。启动脚本必须监听 PLATFORM_SERVING_HOST。部署可以访问服务能访问的所有文件和进程。命名空间：$1。',
   ],
   [
-    /^Each deployment has a free port on 127\.0\.0\.1\. Start scripts must listen on PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT\. Deployments can access every file and process that the service can access\. Namespaces: (.+)$/s,
-    '每个部署在 127.0.0.1 上使用一个空闲端口。启动脚本必须监听 PLATFORM_SERVING_HOST 和 PLATFORM_SERVING_PORT。部署可以访问服务能访问的所有文件和进程。命名空间：$1',
+    /^Each deployment has a free port on 127\.0\.0\.1\. Start scripts must listen on PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT\. Deployments can access every file and process that the service can access\. Namespaces: (.+)\. Port 80: (.+)\.$/s,
+    '每个部署在 127.0.0.1 上使用一个空闲端口。启动脚本必须监听 PLATFORM_SERVING_HOST 和 PLATFORM_SERVING_PORT。部署可以访问服务能访问的所有文件和进程。命名空间：$1。端口 80：$2。',
   ],
+  [/^level (L\d) was requested$/, '已指定级别 $1'],
   ...REFUSALS,
 ];
 

@@ -162,7 +162,7 @@ export function PullDialog({
               options={VISIBILITIES.map((value) => ({ value, label: t(`data.visibility.${value}`) }))}
             />
           </div>
-          <OwnerField value={owner} onChange={setOwner} />
+          <OwnerField value={owner} onChange={setOwner} hint={t('data.ownerHint')} />
         </>
       )}
     </Dialog>

@@ -114,7 +114,7 @@ export function SourceDialog({
           options={VISIBILITIES.map((value) => ({ value, label: t(`data.visibility.${value}`) }))}
         />
       </div>
-      {edited === undefined && <OwnerField value={owner} onChange={setOwner} />}
+      {edited === undefined && <OwnerField value={owner} onChange={setOwner} hint={t('data.ownerHint')} />}
     </Dialog>
   );
 }

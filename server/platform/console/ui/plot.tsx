@@ -19,7 +19,7 @@ export function Plot({
   series: readonly PlotSeries[];
   isBars?: boolean;
   format?: (value: number) => string;
-  /** Round tick values are multiples of this: 1024 for memory sizes. */
+  /** From this value on, ticks are round multiples of it: 1024 for memory sizes. */
   base?: number;
 }) {
   const [index, setIndex] = useState<number | null>(null);
@@ -29,7 +29,7 @@ export function Plot({
   const theme = useThemeRound();
   const ticks = useMemo(() => {
     const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
-    return niceTicks(Math.max(0, ...values) / base).map((tick) => tick * base);
+    return niceTicks(Math.max(0, ...values), base);
   }, [series, base]);
   const isEmpty = series.every(({ points }) => points.every(([, value]) => value === null));
   useEffect(() => {

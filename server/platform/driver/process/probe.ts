@@ -15,11 +15,11 @@ const MEMORY = '/dev/shm';
 /** Node.js must start in the sandbox and be able to read the runtime. */
 const PROBE = (file: string): string => `require('fs').readFileSync(${JSON.stringify(file)})`;
 
-const FREE_PORT =
+export const FREE_PORT =
   'Each deployment has a free port on 127.0.0.1. Start scripts must listen on PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT. Deployments can access every file and process that the service can access.';
-const OWN_ADDRESS =
+export const OWN_ADDRESS =
   'Each deployment has port 80 on a separate loopback address. Start scripts must listen on PLATFORM_SERVING_HOST. Deployments can access every file and process that the service can access.';
-const NAMESPACES =
+export const NAMESPACES =
   'Each deployment has its own namespaces, port 80 on all addresses and read-only inputs. It cannot access the data of the service or other deployments. It cannot reach other machines: mount all files that it needs as data sources.';
 
 export interface ProbeOptions {

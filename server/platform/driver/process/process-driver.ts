@@ -64,8 +64,9 @@ const SCRATCH_SHARE = 0.5;
 /** Folders of ended replicas are removed after this time. The controller has read what it needs by then. */
 const RETENTION_MS = 3_600_000;
 
-const LIMITED = 'Memory and CPU time are limited by control groups.';
-const WATCHED = 'Memory is monitored and CPU time is shared, because the service cannot create control groups here.';
+export const LIMITED = 'Memory and CPU time are limited by control groups.';
+export const WATCHED =
+  'Memory is monitored and CPU time is shared, because the service cannot create control groups here.';
 
 /** Runs replicas as processes of this machine. Each has a supervisor process that outlives the service. */
 export class ProcessDriver implements Driver {

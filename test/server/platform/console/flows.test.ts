@@ -83,7 +83,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await page.getByText('This has already been used or has expired').waitFor();
     expect(service.calls.filter(({ path }) => path === '/auth/providers/callback')).toEqual([]);
     expect(page.url()).toBe(`${tab.url}/sign-in/callback`);
-    await page.getByRole('link', { name: 'Back to the sign-in' }).click();
+    await page.getByRole('link', { name: 'Back to sign-in' }).click();
     await page.getByLabel('Password').waitFor();
     await tab.close();
   });

@@ -3,6 +3,7 @@ import { agentName } from '../../../../server/platform/console/format/agent';
 import { neutralise } from '../../../../server/platform/console/format/neutral';
 import {
   formatBytes,
+  formatAmount,
   formatCompact,
   formatCores,
   formatMs,
@@ -12,7 +13,7 @@ import { loneIndexes, plotColumns } from '../../../../server/platform/console/fo
 import { qrRows } from '../../../../server/platform/console/format/qr';
 import { slugOf } from '../../../../server/platform/console/format/slug';
 import { modelName, snippet } from '../../../../server/platform/console/format/snippets';
-import { commandsOf, isMoving, STATE_LOOKS } from '../../../../server/platform/console/format/states';
+import { commandsOf, exitCodeBeside, isMoving, STATE_LOOKS } from '../../../../server/platform/console/format/states';
 import {
   formatClock,
   formatPast,
@@ -66,12 +67,27 @@ test('formats bytes, durations, cores and compact numbers', () => {
     formatCompact(12_345, 'en'),
     formatCompact(320_000, 'zh-CN'),
   ]).toEqual(['1.5', '950', '12.3K', '32万']);
+  expect([0, 0.00002, 0.025, 0.125].map((value) => formatCompact(value, 'en'))).toEqual([
+    '0',
+    '0.00002',
+    '0.025',
+    '0.125',
+  ]);
+  expect([0, 0.000041, 12.345].map((value) => formatAmount(value, 'en'))).toEqual(['0', '0.000041', '12.35']);
+});
+
+test('shows an exit code that the message does not name', () => {
+  expect(exitCodeBeside({ message: 'exited once: Ended with exit code 3', exit_code: 3 })).toBeNull();
+  expect(exitCodeBeside({ message: 'exited once: Ended with exit code 31', exit_code: 3 })).toBe(3);
+  expect(exitCodeBeside({ message: 'exited once, last by a signal', exit_code: null })).toBeNull();
 });
 
 test('returns round ticks up to the maximum', () => {
   expect(niceTicks(52)).toEqual([0, 20, 40, 60]);
   expect(niceTicks(0.07)).toEqual([0, 0.02, 0.04, 0.06, 0.08]);
   expect(niceTicks(0)).toEqual([0, 1]);
+  expect(niceTicks(121, 1024)).toEqual([0, 50, 100, 150]);
+  expect(niceTicks(3_000, 1024)).toEqual([0, 1024, 2048, 3072]);
   expect(niceTicks(Number.NaN)).toEqual([0, 1]);
   for (const max of [1, 3, 7, 99, 1_000, 123_456_789]) {
     const ticks = niceTicks(max);

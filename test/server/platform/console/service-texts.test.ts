@@ -5,6 +5,9 @@ import { NewOrganization } from '../../../../server/platform/api/objects';
 import { checkValue } from '../../../../server/platform/api/validate';
 import { translateServiceText } from '../../../../server/platform/console/i18n/zh-cn-service';
 import { CanaryMeter } from '../../../../server/platform/canary/canary-rule';
+import { type Exit, exited, NEW_VERSION } from '../../../../server/platform/control/version-status';
+import { LIMITED, WATCHED } from '../../../../server/platform/driver/process/process-driver';
+import { FREE_PORT, NAMESPACES, OWN_ADDRESS } from '../../../../server/platform/driver/process/probe';
 import { lastingFailure } from '../../../../server/platform/driver/process/health';
 import { checkListeners } from '../../../../server/platform/driver/process/listeners';
 import { explainExit, networkHint } from '../../../../server/platform/driver/process/exit-text';
@@ -26,6 +29,11 @@ function englishIn(text: string): string[] {
 
 function exitText(exit: Partial<ReplicaExit> | undefined, lines: string[] = []): string {
   return explainExit('rep_1', 'L2', exit && { ...EXIT, ...exit }, lines).message;
+}
+
+/** The message of a version whose replica has ended this many times. */
+function exits(times: number, exit: Exit): string {
+  return exited({ ...NEW_VERSION, state: 'running', numExits: times - 1 }, exit, 0).message ?? '';
 }
 
 test.each([
@@ -57,6 +65,18 @@ test.each([
   ),
   lastingFailure({ status: 404, message: '/health returned 404' })?.message ?? '',
   canaryErrors(),
+  exits(1, { exitCode: 3, message: 'Ended with exit code 3' }),
+  exits(4, { exitCode: 3, message: 'Ended with exit code 3' }),
+  exits(1, { exitCode: 3 }),
+  exits(4, { exitCode: 3 }),
+  exits(1, { exitCode: null }),
+  exits(4, { exitCode: null }),
+  `${NAMESPACES} ${LIMITED}`,
+  `${OWN_ADDRESS} Namespaces: level L1 was requested. ${WATCHED}`,
+  `${FREE_PORT} Namespaces: level L0 was requested. Port 80: level L0 was requested. ${WATCHED}`,
+  'The health check fails: /health returned 404',
+  'waited 600 s: an earlier operation did not end',
+  'waited 600 s: needs 2 free GPUs, 1 available',
   'was not ready within 600 s',
   'no process was started within 600 s',
   'failed its health checks for 60 s',

@@ -4,7 +4,7 @@ import { download } from '../../api/client';
 import { useAction, useResource } from '../../api/resource';
 import { costSeries, dayBefore, type Group, groupCosts, GROUPS } from '../../format/costs';
 import { neutralise } from '../../format/neutral';
-import { formatNumber } from '../../format/numbers';
+import { formatAmount, formatNumber } from '../../format/numbers';
 import { locale, t } from '../../i18n';
 import { withQuery } from '../../router/match';
 import { Button } from '../../ui/button';
@@ -84,7 +84,7 @@ function Report({ of, group }: { of: Spend; group: Group }) {
       <dl class="columns">
         <div class="card stat">
           <dt>{t('costs.total', { currency: neutralise(currency) })}</dt>
-          <dd>{formatNumber(Number(total), locale(), 2)}</dd>
+          <dd>{formatAmount(Number(total), locale())}</dd>
         </div>
       </dl>
       <Card title={title}>

@@ -184,16 +184,15 @@ function DeploymentTable({
         { title: t('field.state'), cell: ({ state }) => <StateBadge state={state} /> },
         {
           title: t('deployments.version'),
-          cell: ({ active_version }) => (
-            <span class="numeric">{active_version === null ? '–' : `v${active_version}`}</span>
-          ),
+          cell: ({ active_version, upstream }) => {
+            const version = upstream?.version ?? active_version;
+            return <span class="numeric">{version === null ? '–' : `v${version}`}</span>;
+          },
         },
         {
           title: t('deployments.replicas'),
-          cell: ({ ready_replicas, max_replicas }) => (
-            <span class="numeric">
-              {ready_replicas} / {max_replicas}
-            </span>
+          cell: ({ ready_replicas, max_replicas, upstream }) => (
+            <span class="numeric">{upstream === null ? `${ready_replicas} / ${max_replicas}` : '–'}</span>
           ),
         },
         {

@@ -1,5 +1,6 @@
 import type { Reason } from '../../../api/objects';
 import { neutralise } from '../../format/neutral';
+import { exitCodeBeside } from '../../format/states';
 import { serviceText, t } from '../../i18n';
 import { Banner } from '../../ui/state';
 
@@ -19,6 +20,7 @@ export function ReasonView({
   isQueued: boolean;
 }) {
   const lines = of.last_lines.slice(-SHOWN_LINES);
+  const exitCode = exitCodeBeside(of);
   return (
     <div class="stack-small">
       <Banner
@@ -39,7 +41,7 @@ export function ReasonView({
         </p>
         <p class="isolate soft">
           {neutralise(serviceText(of.message))}
-          {of.exit_code !== null && ` · ${t('reason.exitCode', { code: of.exit_code })}`}
+          {exitCode !== null && ` · ${t('reason.exitCode', { code: exitCode })}`}
         </p>
         {logsHref !== undefined && (
           <div class="row">

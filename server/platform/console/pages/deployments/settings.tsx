@@ -92,22 +92,24 @@ export function SettingsTab({
   const form = (
     <form class="stack page-narrow" noValidate onSubmit={submit}>
       <Card title={t('settings.general')}>
-        <TextField
-          label={t('keys.name')}
-          maxLength={100}
-          value={name}
-          onInput={setName}
-          error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
-        />
-        <TextArea
-          label={t('settings.aliases')}
-          hint={t('settings.aliasesHint')}
-          rows={3}
-          value={aliases}
-          onInput={setAliases}
-          error={fieldMessage(action.problem, '/aliases')}
-          isOptional
-        />
+        <div class="stack">
+          <TextField
+            label={t('keys.name')}
+            maxLength={100}
+            value={name}
+            onInput={setName}
+            error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+          />
+          <TextArea
+            label={t('settings.aliases')}
+            hint={t('settings.aliasesHint')}
+            rows={3}
+            value={aliases}
+            onInput={setAliases}
+            error={fieldMessage(action.problem, '/aliases')}
+            isOptional
+          />
+        </div>
       </Card>
       {of.upstream === null && (
         <Card title={t('scale.title')} note={t('scale.note')}>
@@ -115,25 +117,27 @@ export function SettingsTab({
         </Card>
       )}
       <Card title={t('settings.fallbacks')} note={t('settings.fallbacksNote')}>
-        <TextArea
-          label={t('settings.fallbackNames')}
-          hint={t('settings.fallbackNamesHint')}
-          rows={3}
-          value={fallbacks}
-          onInput={setFallbacks}
-          error={fieldMessage(action.problem, '/fallbacks')}
-          isOptional
-        />
-        <TextField
-          label={t('settings.fallbackAfter')}
-          hint={t('settings.fallbackAfterHint')}
-          unit={t('unit.seconds')}
-          inputMode="numeric"
-          value={after}
-          onInput={setAfter}
-          error={isSeconds(after) ? undefined : t('settings.fallbackAfterError')}
-          isOptional
-        />
+        <div class="stack">
+          <TextArea
+            label={t('settings.fallbackNames')}
+            hint={t('settings.fallbackNamesHint')}
+            rows={3}
+            value={fallbacks}
+            onInput={setFallbacks}
+            error={fieldMessage(action.problem, '/fallbacks')}
+            isOptional
+          />
+          <TextField
+            label={t('settings.fallbackAfter')}
+            hint={t('settings.fallbackAfterHint')}
+            unit={t('unit.seconds')}
+            inputMode="numeric"
+            value={after}
+            onInput={setAfter}
+            error={isSeconds(after) ? undefined : t('settings.fallbackAfterError')}
+            isOptional
+          />
+        </div>
       </Card>
       {of.upstream === null && (
         <>
