@@ -43,7 +43,7 @@ const SLOW_MS = 100;
 /**
  * Compares a canary with the stable version, request by request.
  *
- * Errors: Wald's sequential probability ratio test. `p` is the error rate of the stable version, and `q = p + 0.15`. An
+ * Errors: Wald's sequential probability ratio test. `p` is the error rate of the active version, and `q = p + 0.15`. An
  * error of the canary adds `ln(q / p)` to the score. A success adds `ln((1 - q) / (1 - p))`, which is negative.
  *
  * Time to the first token: the medians of the last 100 successful requests.
@@ -96,7 +96,7 @@ export class CanaryMeter {
 
   #errorReason(): string {
     const { stable, canary } = this.#counts;
-    return `errors: ${canary.errors} of ${canary.requests} requests, and ${stable.errors} of ${stable.requests} of the stable version`;
+    return `errors: ${canary.errors} of ${canary.requests} requests, and ${stable.errors} of ${stable.requests} of the active version`;
   }
 
   #slowReason(): string | undefined {
@@ -104,7 +104,7 @@ export class CanaryMeter {
     if (stable.times.length < MIN_TIMES || canary.times.length < MIN_TIMES) return undefined;
     const [fast, slow] = [medianOf(stable.times), medianOf(canary.times)];
     return slow > SLOW_FACTOR * fast + SLOW_MS
-      ? `first token: ${Math.round(slow)} ms, and ${Math.round(fast)} ms of the stable version (medians)`
+      ? `first token: ${Math.round(slow)} ms, and ${Math.round(fast)} ms of the active version (medians)`
       : undefined;
   }
 

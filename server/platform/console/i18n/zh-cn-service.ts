@@ -141,11 +141,11 @@ const TEXTS: readonly (readonly [pattern: RegExp, translation: string])[] = [
   ],
   [/^it ended while the service was not running$/, '它在服务未运行期间结束'],
   [
-    /^errors: (\d+) of (\d+) requests, and (\d+) of (\d+) of the stable version$/,
+    /^errors: (\d+) of (\d+) requests, and (\d+) of (\d+) of the (?:active|stable) version$/,
     '错误：$2 个请求中有 $1 个，当前版本 $4 个中有 $3 个',
   ],
   [
-    /^first token: (\d+) ms, and (\d+) ms of the stable version \(medians\)$/,
+    /^first token: (\d+) ms, and (\d+) ms of the (?:active|stable) version \(medians\)$/,
     '首 token 延迟：$1 毫秒，当前版本为 $2 毫秒（中位数）',
   ],
   [/^no message was delivered since (\S+); last error: (.+)$/s, '自 $1 起没有成功发送消息；最后一次错误：$2'],

@@ -25,7 +25,7 @@ test('a canary that fails every fifth request is back within 50 of them', () => 
   let reason: string | undefined;
   while (reason === undefined) reason = meter.record('canary', { isError: ++numRequests % 5 === 0 });
   expect(numRequests).toBeLessThanOrEqual(50);
-  expect(reason).toBe(`errors: ${numRequests / 5} of ${numRequests} requests, and 0 of 0 of the stable version`);
+  expect(reason).toBe(`errors: ${numRequests / 5} of ${numRequests} requests, and 0 of 0 of the active version`);
 });
 
 test('a canary that fails 20 % of its requests at random is back within 50 of them', () => {
@@ -39,7 +39,7 @@ test('a canary that fails 20 % of its requests at random is back within 50 of th
 
 test.each([
   ['without errors', 0, 0],
-  ['with the errors of the stable version', 0.01, 0.01],
+  ['with the errors of the active version', 0.01, 0.01],
   ['with 5 % errors like the stable version', 0.05, 0.05],
   ['better than a bad stable version', 0.1, 0.3],
 ])('a healthy canary stays: %s', (_name, canary, stable) => {
@@ -67,7 +67,7 @@ test('a slow canary is back when both medians are known, and a slightly slower o
     }
     return undefined;
   };
-  expect(run(400)).toEqual({ i: 20, reason: 'first token: 400 ms, and 100 ms of the stable version (medians)' });
+  expect(run(400)).toEqual({ i: 20, reason: 'first token: 400 ms, and 100 ms of the active version (medians)' });
   expect(run(290)).toBeUndefined();
 });
 

@@ -173,7 +173,7 @@ overBackends((make) => {
     expect(numCanary).toBeLessThanOrEqual(50);
     expect(await canary()).toMatchObject({
       state: 'rolled_back',
-      reason: expect.stringMatching(/^errors: \d+ of \d+ requests, and 0 of \d+ of the stable version$/),
+      reason: expect.stringMatching(/^errors: \d+ of \d+ requests, and 0 of \d+ of the active version$/),
       canary: { requests: numCanary },
     });
     expect(await h.store.getDeployment(h.actor, id)).toMatchObject({
