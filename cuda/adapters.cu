@@ -55,7 +55,7 @@ int64_t row_of_feature(const CudaMatrix& matrix, int64_t feature) {
 }
 
 const DeviceLora* device_of(const LoraMatrix* lora) {
-  return lora == nullptr ? nullptr : static_cast<const CudaLora*>(lora)->device();
+  return lora == nullptr ? nullptr : static_cast<const CudaLora*>(lora)->device;
 }
 
 // The experts of a layer and the shared one, or 0 if no adapter of the step has updates of them.
@@ -69,7 +69,7 @@ size_t num_experts_of(const StepInput& step, size_t layer) {
 // `T`: of the values of A and B.
 template <class T>
 std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
-                                         cudaStream_t stream) {
+                                         CudaLoraMemory& memory, cudaStream_t stream) {
   if (!source.is_of_table && matrix.cols > kMaxLoraInputs)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: adapters: expected projections of at most " +
                                                   std::to_string(kMaxLoraInputs) + " inputs, got " +
@@ -114,9 +114,10 @@ std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMat
   bytes.add(std::vector<DeviceLora>(1));
   const size_t at_a = bytes.add(a), at_b = bytes.add(b), at_scales = bytes.add(scales), at_ranges = bytes.add(ranges);
   auto lora = std::make_unique<CudaLora>();
-  lora->data = DeviceBuffer(bytes.all.size(), "an adapter");
   lora->bytes = static_cast<int64_t>(bytes.all.size());
-  const char* const begin = lora->data.as<char>();
+  lora->num_values = device.num_values;
+  char* const begin = memory.allocate(bytes.all.size());
+  lora->device = reinterpret_cast<const DeviceLora*>(begin);
   const auto* const device_a = reinterpret_cast<const T*>(begin + at_a);
   const auto* const device_b = reinterpret_cast<const T*>(begin + at_b);
   if constexpr (std::is_same_v<T, float>) {
@@ -129,7 +130,7 @@ std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMat
   device.scales = reinterpret_cast<const float*>(begin + at_scales);
   device.ranges = reinterpret_cast<const LoraRange*>(begin + at_ranges);
   std::memcpy(bytes.all.data(), &device, sizeof device);
-  check(cudaMemcpyAsync(lora->data.as<void>(), bytes.all.data(), bytes.all.size(), cudaMemcpyHostToDevice, stream),
+  check(cudaMemcpyAsync(begin, bytes.all.data(), bytes.all.size(), cudaMemcpyHostToDevice, stream),
         "copying an adapter to the device");
   wait_for(stream);
   return lora;
@@ -137,10 +138,33 @@ std::unique_ptr<CudaLora> upload_lora_as(const LoraSource& source, const CudaMat
 
 }  // namespace
 
+char* CudaLoraMemory::allocate(size_t bytes) {
+  constexpr size_t kAlignment = 256, kMostAhead = size_t{64} << 20;
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (buffers_.empty() || used_ + bytes > buffers_.back().bytes()) {
+    // At most a fifth of the memory stays unused.
+    size_t size = std::max(bytes, std::min(total_ / 4, kMostAhead)), free = 0, device_total = 0;
+    check(cudaMemGetInfo(&free, &device_total), "querying free memory");
+    const int64_t available = std::max<int64_t>(static_cast<int64_t>(free) - reserve_, 0);
+    if (static_cast<int64_t>(size) > available) size = bytes;
+    if (static_cast<int64_t>(size) > available)
+      throw Error(ErrorCode::kOutOfMemory,
+                  "the adapter needs " + std::to_string((total_ + size + (1 << 20) - 1) >> 20) +
+                      " MiB or more, and has " + std::to_string((total_ + static_cast<size_t>(available)) >> 20) +
+                      " MiB; " + std::to_string(reserve_ >> 20) + " MiB of the device memory are reserved for steps");
+    buffers_.emplace_back(size, "an adapter");
+    used_ = 0;
+    total_ += size;
+  }
+  char* const begin = buffers_.back().as<char>() + used_;
+  used_ += bytes;
+  return begin;
+}
+
 std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
-                                      cudaStream_t stream) {
-  return matrix.floats == nullptr ? upload_lora_as<uint16_t>(source, matrix, dtype, stream)
-                                  : upload_lora_as<float>(source, matrix, DType::kF32, stream);
+                                      CudaLoraMemory& memory, cudaStream_t stream) {
+  return matrix.floats == nullptr ? upload_lora_as<uint16_t>(source, matrix, dtype, memory, stream)
+                                  : upload_lora_as<float>(source, matrix, DType::kF32, memory, stream);
 }
 
 template <class Of>

@@ -11,15 +11,29 @@
 
 namespace capstan::cuda {
 
-struct CudaLora final : LoraMatrix {
-  DeviceBuffer data;  // a DeviceLora, then its arrays
-  const DeviceLora* device() const { return data.as<DeviceLora>(); }
+// The device memory of an adapter. Its buffers hold several updates each, because an adapter of experts has thousands.
+class CudaLoraMemory final : public LoraMemory {
+ public:
+  explicit CudaLoraMemory(int64_t reserve) : reserve_(reserve) {}
+  // Returns `bytes` of device memory. Throws kOutOfMemory if less than the reserve would stay free.
+  char* allocate(size_t bytes);
+
+ private:
+  const int64_t reserve_;
+  std::vector<DeviceBuffer> buffers_;
+  size_t used_ = 0, total_ = 0;  // of the last buffer; of all buffers
 };
 
-// Packs and uploads an update of `matrix`. `dtype` is the 16-bit type of A and B, which are f32 if the matrix is.
-// Returns when it is on the device. Throws kInvalidModel for NaN, Inf and values outside the range of `dtype`.
+struct CudaLora final : LoraMatrix {
+  const DeviceLora* device = nullptr;  // followed by its arrays, in the memory of the adapter
+  int num_values = 0;                  // of t
+};
+
+// Packs an update of `matrix` and uploads it to `memory`. `dtype` is the 16-bit type of A and B, which are f32 if the
+// matrix is. Returns when it is on the device. Throws kInvalidModel for NaN, Inf and values outside the range of
+// `dtype`, and kOutOfMemory.
 std::unique_ptr<CudaLora> upload_lora(const LoraSource& source, const CudaMatrix& matrix, DType dtype,
-                                      cudaStream_t stream);
+                                      CudaLoraMemory& memory, cudaStream_t stream);
 
 // The most values of t of an update. The matrix of a delta net holds four projections, and that of attention three.
 constexpr int max_lora_values(int max_rank, bool has_delta_nets) {

@@ -87,6 +87,7 @@ CudaBackend::~CudaBackend() {
   }
   graphs_.clear();
   cudaStreamDestroy(stream_);
+  if (adapter_stream_ != nullptr) cudaStreamDestroy(adapter_stream_);
 }
 
 std::unique_ptr<Matrix> CudaBackend::load_matrix(const MatrixSource& source, const LoadProgress& progress) {

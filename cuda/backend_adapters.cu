@@ -10,32 +10,23 @@ namespace {
 // Tokens or rows of experts whose gates and ups are kept in f32 at a time. A multiple of the rows of a tile.
 constexpr int kGateTokens = 512;
 
-// A stream for one upload, beside the steps.
-class UploadStream {
- public:
-  UploadStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
-  ~UploadStream() {
-    if (!is_device_lost()) cudaStreamDestroy(stream_);
-  }
-  UploadStream(const UploadStream&) = delete;
-  UploadStream& operator=(const UploadStream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 }  // namespace
 
-// NOTE: a failure, such as too little memory, does not lose the device.
+// NOTE: a failure, such as too little memory, does not lose the device. A step that finds no memory does, so adapters
+// leave some: once for the graphs, and as much again for larger requests and for code that is loaded late.
 std::unique_ptr<LoraMatrix> CudaBackend::load_lora(const LoraSource& source, const Matrix& matrix) const {
   throw_if_device_lost();
   check(cudaSetDevice(device_), "selecting the device");
-  const UploadStream stream;
-  return upload_lora(source, cuda_matrix(matrix), dtype_, stream.get());
+  CAPSTAN_CHECK(source.memory != nullptr && adapter_stream_ != nullptr);
+  if (*source.memory == nullptr) *source.memory = std::make_shared<CudaLoraMemory>(2 * graph_budget_);
+  auto lora =
+      upload_lora(source, cuda_matrix(matrix), dtype_, static_cast<CudaLoraMemory&>(**source.memory), adapter_stream_);
+  CAPSTAN_CHECK(lora->num_values <= lora_stride_);
+  return lora;
 }
 
 void CudaBackend::allocate_adapters() {
+  check(cudaStreamCreateWithFlags(&adapter_stream_, cudaStreamNonBlocking), "creating a stream");
   const Moe& moe = model_.moe;
   const int64_t num_tokens = limits_.max_num_tokens,
                 num_rows = moe.num_experts > 0 ? rows_of_experts(num_tokens, moe) : 0,
@@ -176,6 +167,7 @@ void CudaBackend::updated_gates(const LoraRows& rows, GemmArgs product, const Ac
   product.out_stride = gate.stride;
   LoraUpdateArgs update = update_args(rows, product);
   for (int first = 0; first < num_tokens; first += kGateTokens) {
+    limit_run_ahead();
     const int end = std::min(first + kGateTokens, num_tokens);
     product.acts = acts.data(false) + operand_index(first, 0, acts.split.padded());
     product.num_tokens = end - first;

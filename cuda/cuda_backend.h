@@ -335,10 +335,11 @@ class CudaBackend final : public Backend {
   std::map<int64_t, Acts> mlp_acts_;  // by the inputs of down_proj
   const Acts* mixer_acts_ = nullptr;  // of the layer that is called
   StepAdapters adapters_;
-  int lora_stride_ = 0;       // max_lora_values
-  DeviceBuffer lora_values_;  // (tokens or rows of experts, lora_stride) of one product
-  DeviceBuffer gates_ups_;    // of some tokens or rows of experts, before the activation
-  int layer_ = 0;             // of the ops that follow
+  cudaStream_t adapter_stream_ = nullptr;  // uploads adapters beside the steps
+  int lora_stride_ = 0;                    // max_lora_values
+  DeviceBuffer lora_values_;               // (tokens or rows of experts, lora_stride) of one product
+  DeviceBuffer gates_ups_;                 // of some tokens or rows of experts, before the activation
+  int layer_ = 0;                          // of the ops that follow
   RecurrentBuffers recurrent_;
   LayerInputBuffers layer_inputs_;
   PoolBuffers pool_;
@@ -360,7 +361,8 @@ class CudaBackend final : public Backend {
   bool is_serving_ = false;
   StepMode mode_ = StepMode::kEager;
   bool is_capturing_ = false;
-  // Two events among the enqueued layers. The host waits for the older one before it enqueues more.
+  // Two events among the enqueued layers and groups of updated rows. The host waits for the older one before it
+  // enqueues more.
   std::array<std::optional<Event>, 2> run_ahead_events_;
   int num_layers_enqueued_ = 0;
   DecodePlan plan_;

@@ -27,17 +27,23 @@ inline Output output_of(const DeviceBuffer& buffer) {
 inline DeviceBuffer floats(int64_t count, cudaStream_t stream, uint32_t seed) {
   return filled_words(count, float_pattern(seed), stream);
 }
-inline DeviceBuffer ids(const std::vector<int32_t>& values, cudaStream_t stream) {
-  DeviceBuffer buffer(values.size() * 4, "ids");
-  check(cudaMemcpyAsync(buffer.as<void>(), values.data(), buffer.bytes(), cudaMemcpyHostToDevice, stream), "ids");
-  check(cudaStreamSynchronize(stream), "ids");
+template <class T>
+DeviceBuffer uploaded(const std::vector<T>& from, cudaStream_t stream) {
+  DeviceBuffer buffer(from.size() * sizeof(T), "a list");
+  check(cudaMemcpyAsync(buffer.as<void>(), from.data(), buffer.bytes(), cudaMemcpyHostToDevice, stream), "a list");
+  check(cudaStreamSynchronize(stream), "a list");
   return buffer;
+}
+inline DeviceBuffer ids(const std::vector<int32_t>& values, cudaStream_t stream) {
+  return uploaded(values, stream);
 }
 inline DeviceBuffer zeros(int64_t words, cudaStream_t stream) {
   DeviceBuffer buffer(static_cast<size_t>(words) * 4, "zeros");
   check(cudaMemsetAsync(buffer.as<void>(), 0, buffer.bytes(), stream), "zeros");
   return buffer;
 }
+
+constexpr int kRank = 16;  // of adapters
 
 // Seeds of the inputs.
 enum : uint32_t { kWeights = 1, kActs, kHidden, kNorm, kBefore, kPartials, kCache, kQueries, kRope };

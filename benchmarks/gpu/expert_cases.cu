@@ -18,6 +18,13 @@ struct Experts {
   ExpertRowsArgs rows;
   ExpertGemmArgs gate_up, down;
   ExpertSumArgs sum;
+  // Of an adapter that all tokens have, with the same update of each expert.
+  DeviceBuffer a, b, scales, ranges, down_update, down_updates, token_adapters, of_rows, results_and_t;
+  DeviceBuffer float_a, float_b, router_update, router_updates, logit_updates;
+  RouterArgs updated_router;
+  ExpertLorasArgs look_up;
+  LoraValuesArgs values;
+  ExpertSumArgs updated_sum;
 };
 
 DeviceBuffer list_of(const DeviceBuffer& weights, int count, int64_t rows, const DepthSplit& split,
@@ -29,6 +36,68 @@ DeviceBuffer list_of(const DeviceBuffer& weights, int count, int64_t rows, const
   check(cudaMemcpyAsync(list.as<void>(), all.data(), list.bytes(), cudaMemcpyHostToDevice, stream), "experts");
   check(cudaStreamSynchronize(stream), "experts");
   return list;
+}
+
+// The updates of the router and of the second product.
+void add_adapter(Experts& all, cudaStream_t stream) {
+  const int64_t size = all.hidden_size, rows = int64_t{all.rows.num_tiles} * all.rows.tile_rows;
+  const int num_experts = all.moe.num_experts, tokens = all.router.num_tokens;
+  all.token_adapters = zeros(tokens, stream);
+  all.scales = floats(kRank, stream, kNorm);
+  all.float_a = floats(kRank * size, stream, kWeights);
+  all.float_b = floats(kRank * num_experts, stream, kBefore);
+  DeviceLora router;
+  router.float_a = all.float_a.as<float>();
+  router.float_b = all.float_b.as<float>();
+  router.scales = all.scales.as<float>();
+  router.num_values = kRank;
+  router.rows = num_experts;
+  all.router_update = uploaded(std::vector<DeviceLora>{router}, stream);
+  all.router_updates = uploaded(std::vector<const DeviceLora*>{all.router_update.as<DeviceLora>()}, stream);
+  all.logit_updates = zeros(int64_t{tokens} * (num_experts + 1), stream);
+  all.updated_router = all.router;
+  all.updated_router.token_adapters = all.token_adapters.as<int32_t>();
+  all.updated_router.router_loras = all.router_updates.as<const DeviceLora*>();
+  all.updated_router.updates = all.logit_updates.as<float>();
+
+  all.a = filled_bf16(kRank * all.inner, bf16_pattern(kWeights, 0.015625f), stream);
+  all.b = filled_bf16(kRank * size, bf16_pattern(kBefore, 0.015625f), stream);
+  all.ranges = uploaded(std::vector<LoraRange>(static_cast<size_t>(size), {0, kRank}), stream);
+  DeviceLora down;
+  down.a = all.a.as<uint16_t>();
+  down.b = all.b.as<uint16_t>();
+  down.scales = router.scales;
+  down.ranges = all.ranges.as<LoraRange>();
+  down.num_values = kRank;
+  down.rows = size;
+  down.cols = all.inner;
+  all.down_update = uploaded(std::vector<DeviceLora>{down}, stream);
+  all.down_updates = uploaded(
+      std::vector<const DeviceLora*>(static_cast<size_t>(num_experts) + 1, all.down_update.as<DeviceLora>()), stream);
+  all.of_rows = zeros((rows + tokens) * static_cast<int64_t>(sizeof(void*) / 4), stream);
+  all.look_up.token_adapters = all.updated_router.token_adapters;
+  all.look_up.row_tokens = all.rows.row_tokens;
+  all.look_up.tile_experts = all.rows.tile_experts;
+  all.look_up.loras = all.down_updates.as<const DeviceLora*>();
+  all.look_up.num_rows = static_cast<int>(rows);
+  all.look_up.tile_rows = all.rows.tile_rows;
+  all.look_up.num_tokens = tokens;
+  all.look_up.num_experts = num_experts;
+  all.look_up.num_adapters = 1;
+  all.look_up.of_rows = all.of_rows.as<const DeviceLora*>();
+  launch_expert_loras(all.look_up, stream);
+
+  all.results_and_t = floats(rows * (size + kRank), stream, kBefore);
+  all.values.rows = {nullptr, nullptr, all.look_up.of_rows, static_cast<int>(rows)};
+  all.values.acts = all.mlp_acts.as<uint16_t>();
+  all.values.split = all.inner_split;
+  all.values.t = all.results_and_t.as<float>() + rows * size;
+  all.values.t_stride = kRank;
+  all.updated_sum = all.sum;
+  all.updated_sum.results[0] = all.results_and_t.as<float>();
+  all.updated_sum.loras = all.look_up.of_rows;
+  all.updated_sum.t_begin = rows * size;
+  all.updated_sum.t_stride = kRank;
 }
 
 std::shared_ptr<Experts> make_experts(int tokens, cudaStream_t stream) {
@@ -109,6 +178,7 @@ std::shared_ptr<Experts> make_experts(int tokens, cudaStream_t stream) {
   all.sum.hidden_size = size;
   launch_router(all.router, stream);
   launch_expert_rows(all.rows, stream);
+  add_adapter(all, stream);
   return made;
 }
 
@@ -140,7 +210,15 @@ std::vector<KernelCase> expert_cases(int tokens) {
           "experts down", tokens, "expert_gemm_kernel", &Experts::results,
           [](const Experts& all, cudaStream_t stream) { launch_expert_gemm(all.down, device_resources(), stream); }),
       case_of("experts sum", tokens, "expert_sum_kernel", &Experts::hidden,
-              [](const Experts& all, cudaStream_t stream) { launch_expert_sum(all.sum, stream); })};
+              [](const Experts& all, cudaStream_t stream) { launch_expert_sum(all.sum, stream); }),
+      case_of("router with adapter", tokens, "router_update_kernel", &Experts::weights,
+              [](const Experts& all, cudaStream_t stream) { launch_router(all.updated_router, stream); }),
+      case_of("experts with adapter: rows", tokens, "expert_loras_kernel", &Experts::of_rows,
+              [](const Experts& all, cudaStream_t stream) { launch_expert_loras(all.look_up, stream); }),
+      case_of("experts with adapter: values", tokens, "lora_values_kernel", &Experts::results_and_t,
+              [](const Experts& all, cudaStream_t stream) { launch_lora_values(all.values, stream); }),
+      case_of("experts with adapter: sum", tokens, "expert_sum_kernel", &Experts::hidden,
+              [](const Experts& all, cudaStream_t stream) { launch_expert_sum(all.updated_sum, stream); })};
   // What the products read and compute, if no expert is chosen twice before all are chosen once.
   const int num_experts = is_tiny ? 6 : 128, pairs = tokens * (is_tiny ? 2 : 8);
   const double weights = is_tiny ? 64.0 * 32 : 2048.0 * 768;

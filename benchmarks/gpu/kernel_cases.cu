@@ -204,6 +204,7 @@ std::vector<KernelCase> repeated_cases() {
       qkv_case(size(64, 3)),
       head_squares_case(size(64, 3)),
       logits_case(size(64, 3)),
+      layer_inputs_case(size(64, 3)),
       heads_case(),
       gemm_case(layer("qkv"), 1, GemmKernel::kGemv),
       gemm_case(layer("output"), 1, GemmKernel::kGemv),
@@ -238,7 +239,8 @@ std::vector<KernelCase> repeated_cases() {
       cases.push_back(std::move(one));
   cases.push_back(recurrent_case(size(64, 3), 1));
   cases.push_back(recurrent_case(2, size(512, 9)));
-  cases.push_back(lora_case(size(64, 3)));
+  for (KernelCase& one : lora_cases(size(64, 3)))
+    cases.push_back(std::move(one));
   SampleRow greedy, drawn, top_p, top_k;
   greedy.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

@@ -72,14 +72,17 @@ KernelCase add_norm_case(int tokens);
 KernelCase qkv_case(int tokens);
 KernelCase head_squares_case(int tokens);  // for norms over all heads
 KernelCase logits_case(int num_rows);
+// The inputs of 35 layers with 256 values each (Gemma 4 E2B).
+KernelCase layer_inputs_case(int tokens);
 
-// The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768.
+// The kernels of a mixture of 128 experts, 8 per token, with sizes of 2,048 and 768, and those of an adapter of
+// rank 16.
 std::vector<KernelCase> expert_cases(int tokens);
 
 // The recurrent layer of Qwen3.5-9B between its projections.
 KernelCase recurrent_case(int num_seqs, int tokens_per_seq);
-// The update of one adapter of rank 16 to a product of 1,536 by 1,536, for one token of each sequence.
-KernelCase lora_case(int num_seqs);
+// An adapter of rank 16: its updates of a product of 1,536 by 1,536 and of the embedding, and the gates of an MLP.
+std::vector<KernelCase> lora_cases(int num_tokens);
 
 // All cases whose repeated runs are compared, one or more per kernel.
 std::vector<KernelCase> repeated_cases();

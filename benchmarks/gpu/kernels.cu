@@ -7,7 +7,9 @@
 //
 //      tiny        small shapes, to check that the program runs
 //      read        the bandwidth of reads as measured by the group `limits`; without it no shares are printed
-//      GROUP       limits, gemm, wgmma, gemv, codes, attention, wgmma_attention or sample; default: all
+//      GROUP       limits, gemm, wgmma, gemv, codes, attention, wgmma_attention, experts, recurrent, lora, layer_inputs
+//      or
+//                  sample; default: all
 //      repeats     runs each case of `list` N times. The runs must write the same bits, which agree with the reference
 //                  values in FILE. Exits with 1 if they do not, and with 2 after a case that hangs for `seconds` or
 //                  makes the device unusable; `after` then runs the cases that follow
@@ -199,7 +201,11 @@ std::vector<KernelCase> cases_of(const std::string& group) {
       cases.push_back(recurrent_case(num_seqs, count));
   if (is_selected("lora"))
     for (const int count : is_tiny ? std::vector<int>{3} : std::vector<int>{1, 8, 64})
-      cases.push_back(lora_case(count));
+      for (KernelCase& one : lora_cases(count))
+        cases.push_back(std::move(one));
+  if (is_selected("layer_inputs"))
+    for (const int count : is_tiny ? std::vector<int>{3} : std::vector<int>{1, 64, 1024})
+      cases.push_back(layer_inputs_case(count));
   SampleRow greedy, drawn, top_p, top_k, logprobs;
   greedy.temperature = logprobs.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;

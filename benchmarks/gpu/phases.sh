@@ -213,7 +213,7 @@ phase_kernels() {
   local status=0 group read
   read=$(limit_of read gb_per_s)
   # Each group runs in a separate process, so that an error or a hang does not affect the others.
-  for group in gemv wgmma gemm attention wgmma_attention sample codes experts recurrent lora; do
+  for group in gemv wgmma gemm attention wgmma_attention sample codes experts recurrent lora layer_inputs; do
     timeout --kill-after=5 "$(time_limit 30)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=$read" "$group" >> "$BUILD/kernels/kernels.jsonl" || { echo "  $group: exited with status $?"; status=1; }
   done
   if has_torch; then torch 60 "$BUILD/kernels/torch.jsonl" matmul attention; else echo 'PyTorch is not installed: no comparison'; fi

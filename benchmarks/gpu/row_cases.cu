@@ -131,6 +131,39 @@ KernelCase logits_case(int num_rows) {
   return made;
 }
 
+// Each launch adds the table to what the previous one has written.
+KernelCase layer_inputs_case(int tokens) {
+  const int num_layers = is_tiny ? 3 : 35;
+  const int64_t size = is_tiny ? 40 : 256, width = num_layers * size, num_rows = is_tiny ? 37 : 16384;
+  const DepthSplit split = split_depth(width, width, row_parallel_parts(width));
+  KernelCase made;
+  made.name = "layer inputs x" + std::to_string(tokens);
+  made.kernel = "layer_inputs_kernel";
+  made.bytes = static_cast<double>(tokens * width) * (2 * sizeof(float) + sizeof(uint16_t));
+  made.prepare = [=](cudaStream_t stream) {
+    const auto rows = std::make_shared<Rows>();
+    rows->table = filled_bf16(round_up(num_rows, kTileRows) * split.padded(), bf16_pattern(kWeights, 1), stream);
+    rows->hidden = floats(tokens * width, stream, kHidden);
+    rows->weight = floats(size, stream, kNorm);
+    std::vector<int32_t> values;
+    for (int token = 0; token < tokens; ++token)
+      values.push_back(static_cast<int32_t>(int64_t{token} * 7919 % num_rows));
+    rows->ids = ids(values, stream);
+    LayerInputArgs args;
+    args.table = {rows->table.as<uint16_t>(), nullptr, num_rows, split};
+    args.ids = args.drawn_ids = rows->ids.as<int32_t>();
+    args.num_tokens = tokens;
+    args.num_layers = num_layers;
+    args.size = size;
+    args.norm = rows->weight.as<float>();
+    args.eps = 1e-6f;
+    args.inputs = rows->hidden.as<float>();
+    return PreparedCase{[=](int) { launch_layer_inputs(args, stream), static_cast<void>(rows); },
+                        {output_of(rows->hidden)}};
+  };
+  return made;
+}
+
 namespace {
 
 // The norm of row `token`, whose values are `at(k)`.

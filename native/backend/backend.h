@@ -376,8 +376,8 @@ class Backend {
   // The weights of a convolution of each channel with itself. The rows of all slices are (channels), their columns the
   // taps, oldest input first. Throws kUnsupportedModel on a device without recurrent layers.
   virtual std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress);
-  // Loads the update of `matrix`, which this backend has loaded. Callable from any thread, also while steps run. Throws
-  // kInvalidModel as load_matrix does, and kUnsupportedModel on a device without adapters.
+  // Loads the update of `matrix`, which this backend has loaded. Callable from any thread, one at a time, also while
+  // steps run. Throws kInvalidModel, kUnsupportedModel (a device without adapters) or kOutOfMemory.
   virtual std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const;
 
   // ---- memory ----

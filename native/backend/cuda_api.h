@@ -7,12 +7,13 @@
 #include <memory>
 #include <string>
 
+#include "native/backend/adapter.h"
 #include "native/backend/backend.h"
 #include "native/comm/comm.h"
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 19;
+constexpr uint32_t kCudaApiVersion = 20;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
 // NCCL communicators of ranks on different devices. The ranks share ownership.
@@ -53,9 +54,10 @@ using CudaEntry = const CudaApi* (*)();
 // not exchange classes.
 inline std::string cuda_build_id() {
   std::string id = __VERSION__;
-  for (const size_t size : {sizeof(DeviceModel), sizeof(DeviceLimits), sizeof(LayerWeights), sizeof(StepInput),
-                            sizeof(SampleRow), sizeof(SampleResult), sizeof(BackendInfo), sizeof(MatrixSource),
-                            sizeof(FileTensor), sizeof(CudaBackendOptions)})
+  for (const size_t size :
+       {sizeof(DeviceModel), sizeof(DeviceLimits), sizeof(LayerWeights), sizeof(StepInput), sizeof(SampleRow),
+        sizeof(SampleResult), sizeof(BackendInfo), sizeof(MatrixSource), sizeof(FileTensor), sizeof(AdapterWeights),
+        sizeof(LayerAdapter), sizeof(LoraSource), sizeof(CudaBackendOptions)})
     id += " " + std::to_string(size);
   return id;
 }

@@ -39,6 +39,7 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
   const int per_rank = std::max(1, num_wanted / options.world_size);
   DeviceGroup group;
   group.num_threads = per_rank * options.world_size;
+  group.num_sharing = options.world_size;
   cpu.may_spin = group.num_threads <= num_cpus;
   const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
   for (int rank = 0; rank < options.world_size; ++rank) {
@@ -105,6 +106,7 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     cuda.weight_dtype = options.weight_dtype;
     cuda.is_deterministic = options.is_deterministic;
     cuda.num_sharing = static_cast<int>(std::ranges::count(devices, device));
+    group.num_sharing = std::max(group.num_sharing, cuda.num_sharing);
     cuda.links = links;
     cuda.quantize_group = quantize_group;
     int code = 0;

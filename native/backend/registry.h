@@ -32,6 +32,7 @@ struct DeviceGroup {
   std::vector<std::unique_ptr<Backend>> backends;  // by rank
   std::unique_ptr<Comm> control;                   // null with one rank; wakes all ranks when one fails
   int num_threads = 0;                             // in use, over all ranks
+  int num_sharing = 1;                             // the most ranks with memory on one device
   std::vector<std::string> notes;                  // lines for the log, such as why 'auto' chose the CPU
 };
 

@@ -45,14 +45,15 @@ void check_memory(int64_t needed, int64_t available) {
 }  // namespace
 
 AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner, int max_rank,
-                                  bool has_content_keys) {
-  return [spec = std::move(spec), plans = std::move(plans), &runner, max_rank,
+                                  int num_sharing, bool has_content_keys) {
+  return [spec = std::move(spec), plans = std::move(plans), &runner, max_rank, num_sharing,
           has_content_keys](const AdapterSource& source) {
     const CheckpointFiles files(source.files);
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
-    check_memory(needed_bytes(spec, source, tensors) * static_cast<int64_t>(ranks.size()),
-                 ranks[0].backend->available_bytes());
+    const int64_t needed = needed_bytes(spec, source, tensors) * num_sharing;
+    for (const Rank& rank : ranks)
+      check_memory(needed, rank.backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();
     // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.
     std::vector<disk::OpenFile> open_files;

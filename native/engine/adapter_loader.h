@@ -22,9 +22,9 @@ struct Adapter {
 // Callable from any thread, also while steps run. Throws kInvalidModel, kIo or kOutOfMemory.
 using AdapterLoader = std::function<std::shared_ptr<const Adapter>(const AdapterSource& source)>;
 
-// `plans` are by rank. The loader must not be called after the end of `runner`. With `has_content_keys`, it reads the
-// files twice.
+// `plans` are by rank, and at most `num_sharing` ranks have their memory on one device. The loader must not be called
+// after the end of `runner`. With `has_content_keys`, it reads the files twice.
 AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner, int max_rank,
-                                  bool has_content_keys);
+                                  int num_sharing, bool has_content_keys);
 
 }  // namespace capstan

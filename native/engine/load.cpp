@@ -466,8 +466,8 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   if (spec.has_mtp) options.mtp_kv_group = device_model(0, 0).layers.back().kv_group;
   if (request_.has_adapters) {
     options.max_adapters = request_.max_loras;
-    options.load_adapter =
-        make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank, disk_root_ != nullptr);
+    options.load_adapter = make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank,
+                                               group_.num_sharing, disk_root_ != nullptr);
   }
   options.disk_problem = disk_problem_;
   if (disk_root_) {

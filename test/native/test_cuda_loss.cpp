@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/device.h"
 #include "test/native/testing.h"
+#include "test/native/tiny_adapter.h"
 
 namespace capstan::testing {
 namespace {
@@ -109,6 +111,70 @@ TEST(cuda_enqueues_only_a_few_layers_behind_a_hung_step) {
     hang_device();
     expect_lost(session, session.wait(session.submit(request_with_many_biases())));
   }
+}
+
+// The rows that adapters update are multiplied in groups, with several launches each.
+TEST(cuda_enqueues_only_a_few_updates_behind_a_hung_step) {
+  constexpr int kTokens = 2048, kBlockSize = 64;
+  constexpr int64_t kSize = 32;
+  const RepairsDevice repairs;
+  MemoryCheckpoint checkpoint;
+  const auto tensor = [&](const char* name, int64_t rows, int64_t cols) {
+    std::vector<float> values = random_values(1, rows * cols, 0.1f);
+    return whole(checkpoint.add(name, DType::kBf16, rows, cols, values));
+  };
+  const RunOptions options = cuda_options(DType::kBf16);
+  const std::unique_ptr<Backend> backend = options.make_backend(options, nullptr);
+  LayerWeights weights;
+  MatrixSource gate_up, down;
+  gate_up.slices = {tensor("gate", kSize, kSize), tensor("up", kSize, kSize)};
+  gate_up.interleave_pairs = true;
+  weights.gate_up_proj = backend->load_matrix(gate_up, {});
+  down.kind = MatrixKind::kRow;
+  down.total_cols = kSize;
+  down.slices = {tensor("down", kSize, kSize)};
+  weights.down_proj = backend->load_matrix(down, {});
+  weights.mlp_norm = backend->load_vector(tensor("norm", 1, kSize), 0.0f, {});
+
+  DeviceModel model;
+  model.hidden_size = model.intermediate_size = kSize;
+  model.num_heads = model.num_kv_heads = model.total_kv_heads = 1;
+  model.head_dim = 16;
+  model.vocab_size = model.vocab_end = model.num_token_ids = 64;
+  model.max_model_len = kTokens;
+  model.layers = {{}};
+  model.kv_groups = {{0, 1}};
+  model.rope_tables.emplace_back().rotary_dim = 16;
+  DeviceLimits limits;
+  limits.max_num_tokens = kTokens;
+  limits.max_num_seqs = 1;
+  limits.block_size = kBlockSize;
+  limits.num_blocks = {kTokens / kBlockSize};
+  limits.max_lora_rank = 8;
+  backend->prepare(model, limits);
+  AdapterWeights adapter;
+  adapter.layers.resize(1);
+  LoraSource update;
+  update.memory = &adapter.memory;
+  update.factors = {{tensor("a", 4, kSize), {{0, tensor("b", kSize, 4)}}, 1}};
+  adapter.layers[0].gate_up_proj = backend->load_lora(update, *weights.gate_up_proj);
+
+  std::vector<int32_t> places(kTokens), blocks(kTokens / kBlockSize);
+  std::iota(places.begin(), places.end(), 0);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> ids(kTokens, 1), cu_seqlens = {0, kTokens}, context_lens = {kTokens}, indices = {0};
+  const std::vector<KvGroupInput> groups = {{places, blocks}};
+  const std::vector<const AdapterWeights*> adapters = {&adapter};
+  StepInput step{ids, places, cu_seqlens, context_lens, groups, kTokens / kBlockSize};
+  step.adapters = adapters;
+  step.adapter_indices = indices;
+  hang_device();
+  backend->begin_step(step);
+  EXPECT_EQ(thrown_code([&] {
+              for (int i = 0; i < 200; ++i)
+                backend->norm_gate_up(weights);
+            }),
+            "device_lost");
 }
 
 TEST(cuda_wait_ends_when_another_rank_loses_the_device) {
@@ -219,6 +285,62 @@ TEST(cuda_out_of_memory_while_serving_loses_the_device) {
     EXPECT(load_failure(cuda_request(model, device), "device_lost").find("out of memory") != std::string::npos);
     EXPECT_EQ(cuda_host::num_calls(), calls);
   }
+}
+
+// An adapter that fits only in part is refused, and none of it stays in memory.
+TEST(cuda_adapters_leave_memory_for_steps) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    const RepairsDevice repairs;
+    LoadRequest load = cuda_request(model, device);
+    load.has_adapters = true;
+    Session session(load);
+    TinyAdapter small, large(50);
+    small.add(0, "q_proj", 3, 64, 128);
+    large.add(0, "q_proj", 64, 64, 128).add(1, "q_proj", 64, 64, 128);
+    Request request = request_with_many_biases();
+    request.adapter_id = session.engine().load_adapter(small.source);
+    const size_t before = cuda_host::device_memory_in_use();
+    // Twice the memory that graphs may take is left, and most of `large` fits beside it.
+    cuda_host::set_device_memory(before + (32 << 20) + (60 << 10));
+    EXPECT_ERROR("out_of_memory", session.engine().load_adapter(large.source));
+    EXPECT_EQ(cuda_host::device_memory_in_use(), before);
+    EXPECT_EQ(session.wait(session.submit(request)).token_ids.size(), size_t{3});
+    cuda_host::set_device_memory(size_t{1} << 30);
+    request.adapter_id = session.engine().load_adapter(large.source);
+    EXPECT_EQ(session.wait(session.submit(request)).token_ids.size(), size_t{3});
+  }
+}
+
+// Each device holds one rank of the adapter.
+TEST(cuda_adapters_need_the_memory_of_one_rank_per_device) {
+  TinyShape shape = splittable_shape();
+  shape.num_layers = 12;
+  const TinyModel model(shape, DType::kBf16);
+  const RepairsDevice repairs;
+  constexpr size_t kSmall = 64 << 20;
+  cuda_host::set_device_memory(kSmall);
+  {
+    LoadRequest load = cuda_request(model, "cuda:0,1");
+    load.has_adapters = true;
+    Session session(load);
+    TinyAdapter adapter;
+    for (int layer = 0; layer < shape.num_layers; ++layer)
+      adapter.add(layer, "gate_proj", 64, 64, 256)
+          .add(layer, "up_proj", 64, 64, 256)
+          .add(layer, "down_proj", 64, 256, 64);
+    size_t most_used = 0;
+    for (const int one : {0, 1}) {
+      size_t free = 0, total = 0;
+      check(cudaSetDevice(one), "a test");
+      check(cudaMemGetInfo(&free, &total), "a test");
+      most_used = std::max(most_used, total - free);
+    }
+    // The estimate for one rank is 2.9 MiB, and 2 MiB are reserved.
+    cuda_host::set_device_memory(most_used + (9 << 19));
+    EXPECT(session.engine().load_adapter(adapter.source) > 0);
+  }
+  cuda_host::set_device_memory(size_t{1} << 30);
 }
 
 TEST(cuda_reports_out_of_memory_at_startup) {

@@ -1,6 +1,7 @@
 // The updates of adapters against double precision, and gates against GemmOutput::kGated.
 #include <algorithm>
 
+#include "native/backend/adapter.h"
 #include "test/native/gpu/lora_updates.h"
 
 namespace capstan::testing {
@@ -11,10 +12,15 @@ constexpr int kTokens = 11;
 TEST(kernel_lora_updates_are_near_doubles) {
   // Tokens 2 and 9 have the second adapter; the third one has no update of this matrix.
   const std::vector<int32_t> tokens = {0, 2, 5, 9, 10}, adapters = {0, 1, 0, 1, 2};
+  struct Case {
+    int64_t cols;
+    int ranks[4];  // of both factors of both adapters
+  };
   for (const FloatType type : kTypes)
-    for (const int64_t cols : {45, 128, 1152}) {
+    for (const auto& [cols, r] : {Case{45, {3, 40, 16, 1}}, Case{128, {3, 40, 16, 1}}, Case{1152, {3, 40, 16, 1}},
+                                  Case{40, {1, 1, kMaxLoraRank, kMaxLoraRank}}}) {
       const int64_t rows = 300;
-      const Update updates[2] = {{type, 3, 3, 40, rows, cols}, {type, 8, 16, 1, rows, cols}};
+      const Update updates[2] = {{type, 3, r[0], r[1], rows, cols}, {type, 8, r[2], r[3], rows, cols}};
       const UpdateOnDevice first(type, updates[0]), second(type, updates[1]);
       const OnDevice<const DeviceLora*> loras(
           std::vector<const DeviceLora*>{first.self.get(), second.self.get(), nullptr});
@@ -23,7 +29,7 @@ TEST(kernel_lora_updates_are_near_doubles) {
       const std::vector<float> x = rounded(type, noise(20, kTokens * cols, 1)),
                                before = noise(21, kTokens * (rows + 2), 1);
       const OnDevice<uint16_t> acts(packed_acts(type, x, kTokens, split));
-      constexpr int kStride = 50;
+      constexpr int kStride = 2 * kMaxLoraRank;
       const OnDevice<float> t(static_cast<size_t>(tokens.size() * kStride)), other_rank(t.read());
       LoraValuesArgs values;
       values.type = type;

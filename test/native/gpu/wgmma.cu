@@ -106,7 +106,10 @@ TEST(kernel_wgmma_follows_the_manual) {
   check_wgmma<Bf16, 96>(FloatType::kBf16);
   check_wgmma<Bf16, 128>(FloatType::kBf16);
   check_wgmma<Bf16, 256>(FloatType::kBf16);
+  check_wgmma<F16, 32>(FloatType::kF16);
   check_wgmma<F16, 64>(FloatType::kF16);
+  check_wgmma<F16, 96>(FloatType::kF16);
+  check_wgmma<F16, 128>(FloatType::kF16);
   check_wgmma<F16, 256>(FloatType::kF16);
 }
 
