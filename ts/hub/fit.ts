@@ -1,7 +1,7 @@
 import { totalmem } from 'node:os';
 import type { NativeCacheDType, NativeDType, NativeModelSpec, NativeQuantization } from '../addon-types';
 import { readKnownConfig } from '../model/config';
-import { canLoadQuantization } from '../model/gguf/tensor-types';
+import { canLoadQuantization, SUPPORTED_TENSOR_TYPES } from '../model/gguf/tensor-types';
 import { requiredTensors } from '../model/tensors';
 import { parseJsonObject } from '../model/json-file';
 import type { Quantization, WeightScheme } from '../model/quantization';
@@ -113,13 +113,16 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
   const draftBytes = options.draftBytes ?? 0;
   const fits = (bytes: number): boolean => bytes + draftBytes + reserved <= availableBytes;
-  const ownBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const requested = options.quantization ?? 'none';
+  const ownBytes = weightsOf(input, shape, requested);
   const weightBytes = ownBytes + draftBytes;
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
+  const ofGguf = (name: string, bytes: number): number =>
+    weightsOf({ format: 'gguf', fileBytes: bytes, quantization: name, options }, shape, requested);
   const largest = [...quantizations]
     .sort((a, b) => b.bytes - a.bytes)
-    .find(({ name, bytes }) => canLoadQuantization(name) && fits(ggufBytes(bytes, name)));
+    .find(({ name, bytes }) => canLoadQuantization(name) && fits(ofGguf(name, bytes)));
   const smaller = (['int8', 'int4'] as const).find((name) => fits(weightsOf(input, shape, name)));
   const instead = format === 'gguf' ? largest && { variant: largest.name } : smaller && { quantization: smaller };
   return {
@@ -207,6 +210,13 @@ function ggufBytes(fileBytes: number, quantization: string | null | undefined): 
   return Math.ceil(fileBytes * (known === undefined ? OTHER_GGUF_GROWTH : GGUF_GROWTH[known]));
 }
 
+/** Returns the number of weights in GGUF files, or undefined if the name of the quantization does not say it. */
+function ggufWeights(fileBytes: number, quantization: string | null | undefined): number | undefined {
+  const name = quantization?.replace(/^UD-/, '').replace(/^FP/, 'F') ?? '';
+  const type = SUPPORTED_TENSOR_TYPES.find((row) => name === row.name || name.startsWith(`${row.name}_`));
+  return type === undefined ? undefined : (fileBytes / type.bytes) * type.size;
+}
+
 /** Returns the memory of the weights. */
 export function weightsOf(
   input: Pick<FitInput, 'format' | 'fileBytes' | 'options' | 'quantization'>,
@@ -214,7 +224,11 @@ export function weightsOf(
   quantization: string,
 ): number {
   const { format, fileBytes, options } = input;
-  if (format === 'gguf') return ggufBytes(fileBytes, input.quantization);
+  if (format === 'gguf') {
+    const numWeights = quantization === 'none' ? undefined : ggufWeights(fileBytes, input.quantization);
+    if (numWeights === undefined) return ggufBytes(fileBytes, input.quantization);
+    return quantizedAtLoad(numWeights, shape === undefined ? 0 : embeddedWeights(shape), quantization);
+  }
   if (shape === undefined) return fileBytes;
   const { stored, numWeights } = shape;
   if (quantization === 'none') {
@@ -224,7 +238,10 @@ export function weightsOf(
       return Math.ceil(quantizedBytes(fileBytes, shape, shape.quantization.schemes, decodedBytes));
     return numWeights * decodedBytes;
   }
-  const numEmbedded = embeddedWeights(shape);
+  return quantizedAtLoad(numWeights, embeddedWeights(shape), quantization);
+}
+
+function quantizedAtLoad(numWeights: number, numEmbedded: number, quantization: string): number {
   const layerBits = quantization === 'int8' ? INT8_BITS : INT4_BITS;
   return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
 }

@@ -169,6 +169,29 @@ test.each([
   expect(estimate({ format: 'gguf', fileBytes: 1e9, quantization }).weightBytes).toBe(weightBytes);
 });
 
+test.each([
+  ['BF16', 'int4', 1e9 * (4.25 / 16)],
+  ['FP16', 'int8', 1e9 * (8.125 / 16)],
+  ['Q4_0', 'int8', 1e9 * (8.125 / 4.5)],
+  ['UD-Q4_K_XL', 'int4', 1e9 * (4.25 / 4.5)],
+  [null, 'int4', 1.03e9],
+] as const)('a GGUF file of 1 GB in %s that is quantized to %s at load', (name, quantization, weightBytes) => {
+  const input = { format: 'gguf' as const, config: undefined, fileBytes: 1e9, quantization: name };
+  expect(estimate({ ...input, options: { quantization } }).weightBytes).toBe(Math.ceil(weightBytes));
+});
+
+test('suggests a GGUF quantization that fits with the quantization at load', () => {
+  const quantizations = [
+    { name: 'Q8_0', bytes: 2e9 },
+    { name: 'Q4_0', bytes: 1e9 },
+  ];
+  const input = { format: 'gguf' as const, config: undefined, fileBytes: 2e9, quantization: 'Q8_0', quantizations };
+  const options = { quantization: 'int8' as const };
+  expect(estimate({ ...input, availableBytes: 1.9e9 }).suggestion).toEqual({ variant: 'Q4_0' });
+  expect(estimate({ ...input, options, availableBytes: 1.85e9 }).suggestion).toEqual({ variant: 'Q4_0' });
+  expect(estimate({ ...input, options, availableBytes: 1.7e9 }).suggestion).toBeNull();
+});
+
 test('does not suggest a quantization that is larger in memory than what is free', () => {
   const quantizations = [
     { name: 'Q3_K_S', bytes: 1.5e9 },
