@@ -43,7 +43,7 @@ export interface ModelInfo {
     name: string;
     /** Size of its files in bytes. */
     sizeBytes: number;
-    /** Whether this quantization fits, as the verdict of {@link ModelFit}. Null for a GPU, or if it cannot be loaded. */
+    /** Whether this quantization fits, as the verdict of {@link ModelFit}. Null: a GPU, or it cannot be loaded. */
     fits: boolean | null;
   }[];
   /** Why this version cannot run the model, or null. */

@@ -73,7 +73,7 @@ test('errors are cleaned', async () => {
     return true;
   });
   try {
-    expect(await runProgram(['run', '/no/\x1b[2Jsuch', '-p', 'Hi'])).toBe(1);
+    expect(await runProgram(['serve', '--config', '/no/\x1b[2Jsuch.yaml'])).toBe(2);
     const failing = await Engine.load(model, { chatTemplate: '{{ raise_exception("a\x1b[2Jb") }}' });
     await chat(false, true, 'Hi\n', failing);
     await failing.close();
