@@ -147,7 +147,7 @@ function cut(text: string, maxLength: number): string {
 }
 
 /** A terminal would obey control characters, and characters that change the direction hide what follows. */
-function escapeControls(text: string): string {
+export function escapeControls(text: string): string {
   return text.replace(
     /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,

@@ -208,7 +208,7 @@ export class ChatLoop {
   }
 
   #fail(message: string): void {
-    process.stderr.write(`error: ${message}\n`);
+    process.stderr.write(`error: ${printable(message)}\n`);
     if (!this.#isTerminal) this.#exitCode = 1;
   }
 }

@@ -12,6 +12,7 @@ import { addQuantizeCommand } from './commands/quantize';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
+import { printable } from './terminal-style';
 import { packageVersion } from '../base/version';
 
 /** Returns the commands that these arguments can mean. */
@@ -69,7 +70,7 @@ function report(error: unknown): number {
       'code' in error &&
       (error.code === 'invalid_argument' || error.code === 'invalid_request'));
   const isExpected = isUsage || typeof code === 'string';
-  process.stderr.write(`error: ${redactKeys(isExpected ? message : (stack ?? message))}\n`);
+  process.stderr.write(`error: ${printable(redactKeys(isExpected ? message : (stack ?? message)))}\n`);
   return isUsage ? 2 : 1;
 }
 

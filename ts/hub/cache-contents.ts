@@ -49,13 +49,13 @@ export async function readCache(cacheDir: string): Promise<CachedRepository[]> {
 async function readRepository(cache: RepositoryCache, repository: string): Promise<CachedRepository> {
   const refs = await readRefs(cache);
   const commits = await commitsOf(cache);
-  const revisions = commits.map((commit) => readRevision(cache, commit, refs));
+  const revisions = await Promise.all(commits.map((commit) => readRevision(cache, commit, refs)));
   const blobs = await blobsOf(cache);
   const sum = (names: readonly { sizeBytes: number }[]): number =>
     names.reduce((total, { sizeBytes }) => total + sizeBytes, 0);
   return {
     repository,
-    revisions: await Promise.all(revisions),
+    revisions,
     sizeBytes: sum(blobs),
     partialBytes: sum(blobs.filter(({ name }) => name.endsWith(INCOMPLETE))),
   };

@@ -36,10 +36,14 @@ async function acquire(
     throwIfAborted(signal, 'download');
     // A process that deletes the model deletes the folder too.
     await mkdir(dirname(path), { recursive: true });
-    const file = await lockOnce(path, tryLock).catch(ifMissing(undefined));
+    const file = await lockOnce(path, tryLock).catch(ifDeleted);
     if (file !== undefined) return file;
     await sleep(POLL_MS, signal).catch(() => throwIfAborted(signal, 'download'));
   }
+}
+
+function ifDeleted(error: unknown): undefined {
+  if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
 }
 
 /** Returns the open file if its lock was free. */

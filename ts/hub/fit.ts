@@ -1,6 +1,7 @@
 import { totalmem } from 'node:os';
 import type { NativeCacheDType, NativeDType, NativeModelSpec, NativeQuantization } from '../addon-types';
 import { readKnownConfig } from '../model/config';
+import { canLoadQuantization, SUPPORTED_TENSOR_TYPES } from '../model/gguf/tensor-types';
 import { requiredTensors } from '../model/tensors';
 import { parseJsonObject } from '../model/json-file';
 import type { Quantization, WeightScheme } from '../model/quantization';
@@ -80,6 +81,8 @@ const BLOCK_SIZE = 16;
 /** Bits per weight: scales included. The embedding and the LM head keep 8 bits. */
 const INT8_BITS = 8.125;
 const INT4_BITS = 4.25;
+/** In the file. The scales are few. */
+const FP8_BITS = 8;
 /** Columns that share a scale in memory, at most, for weights that are quantized in the file. */
 const MAX_GROUP = 64;
 const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, int8: 1, fp8: 1 } as const;
@@ -110,13 +113,16 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
   const draftBytes = options.draftBytes ?? 0;
   const fits = (bytes: number): boolean => bytes + draftBytes + reserved <= availableBytes;
-  const ownBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const requested = options.quantization ?? 'none';
+  const ownBytes = weightsOf(input, shape, requested);
   const weightBytes = ownBytes + draftBytes;
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
+  const ofGguf = (name: string, bytes: number): number =>
+    weightsOf({ format: 'gguf', fileBytes: bytes, quantization: name, options }, shape, requested);
   const largest = [...quantizations]
     .sort((a, b) => b.bytes - a.bytes)
-    .find(({ name, bytes }) => fits(ggufBytes(bytes, name)));
+    .find(({ name, bytes }) => canLoadQuantization(name) && fits(ofGguf(name, bytes)));
   const smaller = (['int8', 'int4'] as const).find((name) => fits(weightsOf(input, shape, name)));
   const instead = format === 'gguf' ? largest && { variant: largest.name } : smaller && { quantization: smaller };
   return {
@@ -154,12 +160,47 @@ function readShape(text: string, fileBytes: number, mtp: boolean): Shape | undef
   return { spec, stored: 'bf16', numWeights: sizes.reduce((sum, size) => sum + size, 0), quantization };
 }
 
+/** Returns the bits of a weight in the file, with its share of a scale and a zero point. */
+function storedBits({ layout, bits, groupCols }: WeightScheme): number {
+  if (layout === 'fp4' || layout === 'fp4_e4m3') return bits + 8 / groupCols;
+  return bits + (16 + bits) / groupCols;
+}
+
 /** Returns the bytes in memory for each byte of a file. Codes of fewer than 4 bits take 4. */
-function memoryGrowth({ layout, bits, groupCols }: WeightScheme): number {
+function memoryGrowth(scheme: WeightScheme): number {
+  const { layout, bits, groupCols } = scheme;
   if (layout === 'fp4' || layout === 'fp4_e4m3') return 1;
   const scaleBits = layout === 'rows' || layout.startsWith('int8') ? 32 : 16;
   const inMemory = Math.max(bits, 4) + (scaleBits + 8) / Math.min(groupCols, MAX_GROUP);
-  return inMemory / (bits + (16 + bits) / groupCols);
+  return inMemory / storedBits(scheme);
+}
+
+/**
+ * Returns the memory of quantized weights. FP8 weights are decoded. Beside weights in fewer bits, the size of the file
+ * says how many there are, if the embedding and the LM head have 16 bits.
+ */
+function quantizedBytes(
+  fileBytes: number,
+  shape: Shape,
+  schemes: readonly WeightScheme[],
+  decodedBytes: number,
+): number {
+  const kept = schemes.filter(({ layout }) => layout !== 'fp8');
+  const keptGrowth = Math.max(...kept.map(memoryGrowth));
+  if (kept.length === schemes.length) return fileBytes * keptGrowth;
+  const numEmbedded = embeddedWeights(shape);
+  const numLinear = shape.numWeights - numEmbedded;
+  const fewestBits = Math.min(...kept.map(storedBits));
+  const linearBits = 8 * fileBytes - 16 * numEmbedded;
+  const share = fewestBits < FP8_BITS ? (linearBits / numLinear - fewestBits) / (FP8_BITS - fewestBits) : 1;
+  const numDecoded = numLinear * Math.min(Math.max(share, 0), 1);
+  const keptBytes = ((numLinear - numDecoded) * fewestBits * keptGrowth) / 8;
+  return 2 * numEmbedded + numDecoded * decodedBytes + keptBytes;
+}
+
+/** Returns the number of weights of the embedding and the LM head. */
+function embeddedWeights({ spec, numWeights }: Shape): number {
+  return Math.min(numWeights, spec.vocabSize * spec.hiddenSize * (spec.tieWordEmbeddings ? 1 : 2));
 }
 
 /** Returns the memory of the weights of GGUF files. */
@@ -169,6 +210,13 @@ function ggufBytes(fileBytes: number, quantization: string | null | undefined): 
   return Math.ceil(fileBytes * (known === undefined ? OTHER_GGUF_GROWTH : GGUF_GROWTH[known]));
 }
 
+/** Returns the number of weights in GGUF files, or undefined if the name of the quantization does not say it. */
+function ggufWeights(fileBytes: number, quantization: string | null | undefined): number | undefined {
+  const name = quantization?.replace(/^UD-/, '').replace(/^FP/, 'F') ?? '';
+  const type = SUPPORTED_TENSOR_TYPES.find((row) => name === row.name || name.startsWith(`${row.name}_`));
+  return type === undefined ? undefined : (fileBytes / type.bytes) * type.size;
+}
+
 /** Returns the memory of the weights. */
 export function weightsOf(
   input: Pick<FitInput, 'format' | 'fileBytes' | 'options' | 'quantization'>,
@@ -176,16 +224,24 @@ export function weightsOf(
   quantization: string,
 ): number {
   const { format, fileBytes, options } = input;
-  if (format === 'gguf') return ggufBytes(fileBytes, input.quantization);
+  if (format === 'gguf') {
+    const numWeights = quantization === 'none' ? undefined : ggufWeights(fileBytes, input.quantization);
+    if (numWeights === undefined) return ggufBytes(fileBytes, input.quantization);
+    return quantizedAtLoad(numWeights, shape === undefined ? 0 : embeddedWeights(shape), quantization);
+  }
   if (shape === undefined) return fileBytes;
-  const { spec, stored, numWeights } = shape;
+  const { stored, numWeights } = shape;
   if (quantization === 'none') {
     const { dtype = 'auto' } = options;
+    const decodedBytes = DTYPE_BYTES[dtype === 'auto' ? stored : dtype];
     if (shape.quantization !== undefined && !shape.quantization.isDecoded)
-      return Math.ceil(fileBytes * Math.max(...shape.quantization.schemes.map(memoryGrowth)));
-    return numWeights * DTYPE_BYTES[dtype === 'auto' ? stored : dtype];
+      return Math.ceil(quantizedBytes(fileBytes, shape, shape.quantization.schemes, decodedBytes));
+    return numWeights * decodedBytes;
   }
-  const numEmbedded = Math.min(numWeights, spec.vocabSize * spec.hiddenSize * (spec.tieWordEmbeddings ? 1 : 2));
+  return quantizedAtLoad(numWeights, embeddedWeights(shape), quantization);
+}
+
+function quantizedAtLoad(numWeights: number, numEmbedded: number, quantization: string): number {
   const layerBits = quantization === 'int8' ? INT8_BITS : INT4_BITS;
   return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
 }

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { CapstanError } from '../errors';
 import { parseJsonObject } from '../model/json-file';
 import { readKnownConfig, readModelConfig } from '../model/config';
+import { canLoadQuantization } from '../model/gguf/tensor-types';
 import { sizeOf } from './cache';
 import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
 import type { PullPlan } from './pull';
@@ -42,7 +43,7 @@ export interface ModelInfo {
     name: string;
     /** Size of its files in bytes. */
     sizeBytes: number;
-    /** Whether this quantization fits, as the verdict of {@link ModelFit}. Null for a GPU. */
+    /** Whether this quantization fits, as the verdict of {@link ModelFit}. Null: a GPU, or it cannot be loaded. */
     fits: boolean | null;
   }[];
   /** Why this version cannot run the model, or null. */
@@ -76,7 +77,9 @@ export async function describePlan(
     availableBytes: system.freeMemoryBytes(),
   };
   const fitsWith = (title: string, fileBytes: number): boolean | null => {
-    const fit = estimateFit({ ...input, format: 'gguf', quantization: title, fileBytes });
+    const fit = canLoadQuantization(title)
+      ? estimateFit({ ...input, format: 'gguf', quantization: title, fileBytes })
+      : undefined;
     return fit === undefined ? null : fit.verdict === 'fits';
   };
   const files = [...texts, ...weights].map(async ({ path, size, etag }) => ({
@@ -99,7 +102,7 @@ export async function describePlan(
       sizeBytes: bytes,
       fits: fitsWith(title, bytes),
     })),
-    problem: format === 'safetensors' ? problemOf(config) : null,
+    problem: format === 'safetensors' ? problemOf(config) : ggufProblem(quantization, sizes),
     fit: estimateFit(input) ?? null,
   };
 }
@@ -109,7 +112,14 @@ function quantizationOf(config: string | undefined): string | null {
   return (config === undefined ? undefined : readKnownConfig(config)?.quantization?.title) ?? null;
 }
 
-/** A GGUF file describes its model itself. */
+/** A GGUF file describes its model itself, but the name of its quantization shows which types of tensors it has. */
+function ggufProblem(quantization: string | null, others: readonly { name: string }[]): string | null {
+  if (quantization === null || canLoadQuantization(quantization)) return null;
+  const names = others.map(({ name }) => name).filter(canLoadQuantization);
+  const instead = names.length === 0 ? 'a quantization such as Q4_K_M' : `one of ${names.join(', ')}`;
+  return `expected ${instead}, got ${quantization}, whose tensor types cannot be loaded`;
+}
+
 function problemOf(config: string | undefined): string | null {
   if (config === undefined) return 'config.json: expected the file in the repository, got none';
   try {

@@ -2,6 +2,7 @@ import { posix } from 'node:path';
 import { CapstanError } from '../errors';
 import { EMBEDDING_FILE, loneFile } from '../model/checkpoint';
 import { isGgufModel, QUANTIZATION } from '../model/gguf/files';
+import { canLoadQuantization } from '../model/gguf/tensor-types';
 import { QUANTIZATION_FILES } from '../model/quantization-file';
 import { MODULE_FOLDER } from '../model/sentence-transformers';
 
@@ -135,18 +136,20 @@ function unclear(
     matches.length > 1
       ? `${matches.length} of them. Name a file: ${list(filesOf(matches))}`
       : `${variant === undefined ? 'several' : 'none'}. It has ${list(choices)}`;
-  const example = `${repository}:${matches.length > 1 ? filesOf(matches)[0] : choices[0]}`;
+  const example = matches.length > 1 ? filesOf(matches)[0] : (choices.find(canLoadQuantization) ?? choices[0]);
   return new CapstanError(
     'model_not_found',
-    `${repository}: expected ${wanted}, got ${received}. For example: ${example}`,
+    `${repository}: expected ${wanted}, got ${received}. For example: ${repository}:${example}`,
   );
 }
 
 function named<File>(groups: readonly Quantized<File>[], variant: string | undefined): Quantized<File>[] {
   const called = (name: string): Quantized<File>[] =>
     groups.filter((group) => group.name?.toLowerCase() === name.toLowerCase());
-  if (variant !== undefined) return called(variant);
-  return groups.length === 1 ? [...groups] : called(DEFAULT_QUANTIZATION);
+  if (variant === undefined) return groups.length === 1 ? [...groups] : called(DEFAULT_QUANTIZATION);
+  const exact = called(variant);
+  // Unsloth's own mixtures are often named without their prefix.
+  return exact.length > 0 ? exact : called(`UD-${variant}`);
 }
 
 /** A GGUF model: one file, or the parts of one. */

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CapstanError, showValue } from '../errors';
+import { CapstanError, escapeControls, showValue } from '../errors';
 
 /** Maximum of sizes and counts, because the addon stores them in 32 bits. */
 const MAX_INT = 2 ** 31 - 1;
@@ -34,11 +34,12 @@ export function parseJsonObject(text: string, name: string): JsonObject {
   try {
     value = parseJson(text);
   } catch (cause) {
-    throw new CapstanError(
-      'invalid_model',
-      `${name}: expected JSON, got text that does not parse (${(cause as Error).message})`,
-      { param: name, cause },
-    );
+    // The message quotes the text.
+    const reason = escapeControls((cause as Error).message);
+    throw new CapstanError('invalid_model', `${name}: expected JSON, got text that does not parse (${reason})`, {
+      param: name,
+      cause,
+    });
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw CapstanError.mismatch('invalid_model', name, 'a JSON object', value);

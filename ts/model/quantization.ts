@@ -172,7 +172,9 @@ function readAwq(config: JsonReader): Quantization {
 }
 
 function readGptq(config: JsonReader): Quantization {
-  const format = config.string('checkpoint_format', config.string('format', 'gptq'));
+  // AutoGPTQ 0.7 and 0.8.
+  const unnamed = config.boolean('is_marlin_format', false) ? 'marlin' : 'gptq';
+  const format = config.string('checkpoint_format', config.string('format', unnamed));
   if (format !== 'gptq' && format !== 'gptq_v2')
     throw unsupported(config, 'checkpoint_format', 'gptq or gptq_v2', format);
   const packing = config.string('pack_dtype', 'int32');

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { CapstanError, type CapstanErrorCode, showPlace } from '../errors';
+import { CapstanError, type CapstanErrorCode, escapeControls, showPlace } from '../errors';
 
 /** One tensor of a file. Its range is checked against the size of the file. */
 export interface StoredTensor {
@@ -70,5 +70,5 @@ export function unsupportedFile(where: string, expected: string, received: strin
 }
 
 function fileError(code: CapstanErrorCode, where: string, expected: string, received: string): CapstanError {
-  return CapstanError.unexpected(code, showPlace(where), expected, received);
+  return CapstanError.unexpected(code, showPlace(where), expected, escapeControls(received));
 }

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type * as Tokenizers from 'tokenizers';
-import { CapstanError } from '../errors';
+import { CapstanError, escapeControls } from '../errors';
 import { JobQueue } from '../job-queue';
 import { findCharsmapFault } from '../model/gguf/charsmap';
 import type { ConvertedTokenizer } from '../model/gguf/tokenizer';
@@ -183,9 +183,11 @@ function createTokenizer(text: string, source: string): HfTokenizer {
     tokenizer.disablePadding();
     return tokenizer;
   } catch (cause) {
+    // The message quotes tokens.
+    const reason = escapeControls((cause as Error).message);
     throw new CapstanError(
       'invalid_model',
-      `${source}: expected a valid tokenizer, got one that does not load (${(cause as Error).message})`,
+      `${source}: expected a valid tokenizer, got one that does not load (${reason})`,
       { param: source, cause },
     );
   }

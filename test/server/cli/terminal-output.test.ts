@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { PassThrough, Writable } from 'node:stream';
 import { ChatLoop } from '../../../server/cli/chat-loop';
 import { addRunCommand } from '../../../server/cli/commands/run';
+import { run as runProgram } from '../../../server/cli/program';
 import { Engine } from '../../../ts';
 import { fake } from '../../fakes/fake-addon';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -63,4 +64,22 @@ test('chat cleans the answers to a pipe for a terminal only', async () => {
 test('chat cleans the name of the model', async () => {
   const named = Object.create(engine, { info: { value: { ...engine.info, modelName: 'na\x1b[2Jme' } } }) as Engine;
   expect(await chat(true, true, '', named)).toContain('na[2Jme. /help');
+});
+
+test('errors are cleaned', async () => {
+  let text = '';
+  const spy = jest.spyOn(process.stderr, 'write').mockImplementation((part) => {
+    text += part as string;
+    return true;
+  });
+  try {
+    expect(await runProgram(['serve', '--config', '/no/\x1b[2Jsuch.yaml'])).toBe(2);
+    const failing = await Engine.load(model, { chatTemplate: '{{ raise_exception("a\x1b[2Jb") }}' });
+    await chat(false, true, 'Hi\n', failing);
+    await failing.close();
+  } finally {
+    spy.mockRestore();
+  }
+  expect(text).toContain('a[2Jb');
+  expect(text).not.toContain('\x1b');
 });

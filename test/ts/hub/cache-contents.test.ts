@@ -69,6 +69,17 @@ test('a blob that goes away meanwhile is left out', async () => {
   expect(await readCache(cacheDir)).toMatchObject([{ sizeBytes: 116 }]);
 });
 
+test('a link that cannot be followed rejects the call, and no other promise', async () => {
+  const unhandled = jest.fn();
+  process.on('unhandledRejection', unhandled);
+  for (const path of [`snapshots/${OLD}/long`, `snapshots/${NEW}/long`, 'blobs/long'])
+    symlinkSync('x'.repeat(300), join(folder, path));
+  await expect(readCache(cacheDir)).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+  await new Promise(setImmediate);
+  process.off('unhandledRejection', unhandled);
+  expect(unhandled).not.toHaveBeenCalled();
+});
+
 test('a folder of branches is no branch', async () => {
   await expect(removeFromCache(cacheDir, 'acme/tiny', 'refs/pr', system)).rejects.toMatchObject({
     code: 'model_not_found',

@@ -58,6 +58,21 @@ test('a file system without locks is an io_error with the path and what to do', 
   });
 });
 
+test('a folder in place of the lock is an error', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'capstan-lock-'));
+  const end = new AbortController();
+  const system = {
+    tryLock: () => true,
+    sleep: () => {
+      end.abort();
+      return Promise.resolve();
+    },
+  };
+  await expect(withFileLock(folder, system, end.signal, () => Promise.resolve())).rejects.toMatchObject({
+    code: 'EISDIR',
+  });
+});
+
 test('a signal ends the wait', async () => {
   const controller = new AbortController();
   const system = {

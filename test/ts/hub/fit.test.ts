@@ -90,6 +90,40 @@ test.each([
   expect(fit.kvCacheBytes).toBe(KV_BYTES_PER_TOKEN);
 });
 
+describe('FP8 beside weights in 4 bits', () => {
+  const quantization = {
+    quant_method: 'modelopt',
+    quant_algo: 'MIXED_PRECISION',
+    quantized_layers: { a: { quant_algo: 'FP8' }, b: { quant_algo: 'NVFP4' } },
+  };
+  const config = JSON.stringify({ ...CONFIG, quantization_config: quantization });
+  const embedded = 2 * 32000 * 1024;
+  const linear = NUM_WEIGHTS - embedded;
+  const bytesOf = (fileBytes: number, options: FitInput['options'] = {}) =>
+    estimate({ config, fileBytes, options }).weightBytes;
+
+  test.each([0, 0.25, 1])('is decoded, and the size of the file says that its share is %d', (share) => {
+    const bytes = (fp8: number): number => Math.ceil(2 * embedded + linear * (share * fp8 + ((1 - share) * 4.5) / 8));
+    expect(bytesOf(bytes(1))).toBeCloseTo(bytes(2), -1);
+    expect(bytesOf(bytes(1), { dtype: 'f32' })).toBeCloseTo(bytes(4), -1);
+  });
+
+  test('is none or all in a file of another size', () => {
+    expect(bytesOf(1)).toBe(Math.ceil(2 * embedded + (linear * 4.5) / 8));
+    expect(bytesOf(9e9)).toBe(2 * NUM_WEIGHTS);
+  });
+
+  test('is counted as all beside weights in 8 bits', () => {
+    const weights = { strategy: 'channel', num_bits: 8 };
+    const groups = {
+      group_0: { weights: { ...weights, type: 'float' }, format: 'float-quantized' },
+      group_1: { weights: { ...weights, type: 'int' }, format: 'int-quantized' },
+    };
+    const mixed = { ...CONFIG, quantization_config: { quant_method: 'compressed-tensors', config_groups: groups } };
+    expect(estimate({ config: JSON.stringify(mixed), fileBytes: 1e8 }).weightBytes).toBe(2 * NUM_WEIGHTS);
+  });
+});
+
 test.each([
   [{ torch_dtype: 'float16' }, {}, 2],
   [{ hidden_size: 256 }, {}, 2],
@@ -135,15 +169,46 @@ test.each([
   expect(estimate({ format: 'gguf', fileBytes: 1e9, quantization }).weightBytes).toBe(weightBytes);
 });
 
+test.each([
+  ['BF16', 'int4', 1e9 * (4.25 / 16)],
+  ['FP16', 'int8', 1e9 * (8.125 / 16)],
+  ['Q4_0', 'int8', 1e9 * (8.125 / 4.5)],
+  ['UD-Q4_K_XL', 'int4', 1e9 * (4.25 / 4.5)],
+  [null, 'int4', 1.03e9],
+] as const)('a GGUF file of 1 GB in %s that is quantized to %s at load', (name, quantization, weightBytes) => {
+  const input = { format: 'gguf' as const, config: undefined, fileBytes: 1e9, quantization: name };
+  expect(estimate({ ...input, options: { quantization } }).weightBytes).toBe(Math.ceil(weightBytes));
+});
+
+test('suggests a GGUF quantization that fits with the quantization at load', () => {
+  const quantizations = [
+    { name: 'Q8_0', bytes: 2e9 },
+    { name: 'Q4_0', bytes: 1e9 },
+  ];
+  const input = { format: 'gguf' as const, config: undefined, fileBytes: 2e9, quantization: 'Q8_0', quantizations };
+  const options = { quantization: 'int8' as const };
+  expect(estimate({ ...input, availableBytes: 1.9e9 }).suggestion).toEqual({ variant: 'Q4_0' });
+  expect(estimate({ ...input, options, availableBytes: 1.85e9 }).suggestion).toEqual({ variant: 'Q4_0' });
+  expect(estimate({ ...input, options, availableBytes: 1.7e9 }).suggestion).toBeNull();
+});
+
 test('does not suggest a quantization that is larger in memory than what is free', () => {
   const quantizations = [
     { name: 'Q3_K_S', bytes: 1.5e9 },
     { name: 'Q2_K', bytes: 1.1e9 },
-    { name: 'IQ2_XS', bytes: 1e9 },
+    { name: 'NVFP4', bytes: 1e9 },
   ];
   const input = { format: 'gguf' as const, config: undefined, fileBytes: 1.5e9, quantization: 'Q3_K_S', quantizations };
-  expect(estimate({ ...input, availableBytes: 1.6e9 }).suggestion).toEqual({ variant: 'IQ2_XS' });
+  expect(estimate({ ...input, availableBytes: 1.6e9 }).suggestion).toEqual({ variant: 'NVFP4' });
   expect(estimate({ ...input, availableBytes: 2e9 }).verdict).toBe('fits');
+});
+
+test('does not suggest a quantization that cannot be loaded', () => {
+  const names = ['IQ3_M', 'UD-IQ2_XXS', 'IQ1_S', 'TQ1_0', 'Q4_0_4_4', 'Q2_0'];
+  const quantizations = [...names.map((name) => ({ name, bytes: 1e9 })), { name: 'IQ4_XS', bytes: 0.9e9 }];
+  const input = { format: 'gguf' as const, fileBytes: 4e9, quantizations, availableBytes: 2e9 };
+  expect(estimate(input).suggestion).toEqual({ variant: 'IQ4_XS' });
+  expect(estimate({ ...input, quantizations: quantizations.slice(0, -1) }).suggestion).toBeNull();
 });
 
 test('a model that is larger than the memory of the machine is too large', () => {

@@ -566,6 +566,7 @@ describe('GGUF', () => {
     'big/tiny-BF16-00001-of-00002.gguf': 'part one',
     'big/tiny-BF16-00002-of-00002.gguf': 'part two',
     'UD-IQ2_XXS/tiny-UD-IQ2_XXS.gguf': 'two',
+    'tiny-UD-Q4_K_XL.gguf': 'four and more',
   };
 
   test.each([
@@ -579,6 +580,7 @@ describe('GGUF', () => {
       ['big/tiny-BF16-00001-of-00002.gguf', 'big/tiny-BF16-00002-of-00002.gguf'],
     ],
     [`${NAME}:UD-IQ2_XXS`, ['UD-IQ2_XXS/tiny-UD-IQ2_XXS.gguf']],
+    [`${NAME}:q4_k_xl`, ['tiny-UD-Q4_K_XL.gguf']],
   ])('%s takes %j', async (name, files) => {
     const { commit } = hub.add(NAME, GGUF);
     const { path } = await pull({}, name);
@@ -591,7 +593,10 @@ describe('GGUF', () => {
   });
 
   test.each([
-    [`${NAME}:Q5_K_M`, /a GGUF model Q5_K_M, got none\. It has UD-IQ2_XXS, BF16, Q8_0, Q4_K_M\. For example/],
+    [
+      `${NAME}:Q5_K_M`,
+      /GGUF model Q5_K_M, got none\. It has UD-IQ2_XXS, BF16, Q8_0, UD-Q4_K_XL, Q4_K_M\. For example: acme\/tiny:BF16/,
+    ],
     [`${NAME}:other.gguf`, /a GGUF model other\.gguf, got none\. It has/],
   ])('%s is refused with the names that there are', async (name, message) => {
     hub.add(NAME, GGUF);
@@ -718,6 +723,17 @@ describe('a name', () => {
     );
     expect(existsSync(blob(WEIGHTS))).toBe(false);
   });
+
+  test('of a GGUF quantization that cannot be loaded downloads no weights', async () => {
+    hub.add(NAME, { 'tiny-Q8_0.gguf': 'eight', 'tiny-IQ3_M.gguf': 'three' });
+    await expect(locate(`${NAME}:IQ3_M`)).rejects.toMatchObject(
+      refusal(
+        'unsupported_model',
+        /^acme\/tiny: expected one of Q8_0, got IQ3_M, whose tensor types cannot be loaded$/,
+      ),
+    );
+    expect(hub.downloads()).toEqual([]);
+  });
 });
 
 describe('a mirror', () => {
@@ -843,6 +859,19 @@ describe('the description of a model', () => {
     expect(info.fit).toMatchObject({ verdict: 'tight', suggestion: { variant: 'Q4_0' } });
     const onGpu = await infoWith(`${NAME}:Q8_0`, { engineOptions: { device: 'cuda' } }, system);
     expect([onGpu.fit, onGpu.quantizations[0].fits]).toEqual([null, null]);
+  });
+
+  test('says that a quantization cannot be loaded', async () => {
+    hub.add(NAME, { 'a-Q8_0.gguf': 'eight', 'a-UD-IQ2_XXS.gguf': 'two' });
+    expect(await infoWith(`${NAME}:UD-IQ2_XXS`, {}, system)).toMatchObject({
+      problem: 'expected one of Q8_0, got UD-IQ2_XXS, whose tensor types cannot be loaded',
+      quantizations: [
+        { name: 'Q8_0', fits: true },
+        { name: 'UD-IQ2_XXS', fits: null },
+      ],
+    });
+    hub.add(NAME, { 'a-TQ1_0.gguf': 'one' });
+    expect((await infoWith(NAME, {}, system)).problem).toMatch(/^expected a quantization such as Q4_K_M, got TQ1_0/);
   });
 
   test('needs a request, so not under HF_HUB_OFFLINE', async () => {

@@ -29,6 +29,21 @@ function withHeader(change: (header: Header) => void): TinyFiles {
   return { 'model.safetensors': safetensors(tinyTensors(), change) };
 }
 
+const ESCAPE = '\u001b[2J';
+const { model: TOKENIZER_MODEL, ...TOKENIZER } = tinyTokenizer() as { model: object };
+
+test.each<[what: string, files: TinyFiles]>([
+  ['config.json', { 'config.json': ESCAPE }],
+  ['a header', { 'model.safetensors': Buffer.concat([Buffer.from([4, 0, 0, 0, 0, 0, 0, 0]), Buffer.from(ESCAPE)]) }],
+  ['a merge', { 'tokenizer.json': { ...TOKENIZER, model: { ...TOKENIZER_MODEL, merges: [[ESCAPE, 'a']] } } }],
+  ['the name of a file', { 'model.safetensors': null, [`${ESCAPE}.bin`]: '' }],
+])('the error of %s shows control characters as text', async (_what, files) => {
+  await expect(load(files)).rejects.toMatchObject({
+    code: 'invalid_model',
+    message: expect.stringMatching(/^\P{Cc}*\\u001b\P{Cc}*$/u) as string,
+  });
+});
+
 test('a directory of a LoRA adapter is refused with the name of its base model', async () => {
   const adapter = { base_model_name_or_path: 'Qwen/Qwen3-0.6B' };
   await expect(load({ 'config.json': null, 'adapter_config.json': adapter })).rejects.toMatchObject({

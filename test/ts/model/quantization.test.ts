@@ -289,6 +289,11 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   ['llm-awq', { quant_method: 'awq', bits: 4, backend: 'llm-awq' }, /backend: expected autoawq, got llm-awq/],
   ['GPTQ in 5 bits', { quant_method: 'gptq', bits: 5 }, /bits: expected 2, 3, 4, 8, got 5/],
   [
+    'Marlin of AutoGPTQ',
+    { quant_method: 'gptq', bits: 4, is_marlin_format: true },
+    /checkpoint_format: expected gptq or gptq_v2, got marlin/,
+  ],
+  [
     'Marlin',
     { quant_method: 'gptq', bits: 4, checkpoint_format: 'marlin' },
     /checkpoint_format: expected gptq or gptq_v2, got marlin/,

@@ -76,3 +76,11 @@ export function nativeTensorType(name: string): NativeTensor['dtype'] | undefine
 
 /** The types that can be loaded. */
 export const SUPPORTED_TENSOR_TYPES = TENSOR_TYPES.filter(({ native }) => native !== undefined);
+
+/** Names of quantizations whose files have tensors of other types. */
+const REFUSED_QUANTIZATIONS = /^(?:UD-)?(?:IQ[1-3]_|TQ[12]_0|Q[12]_0|IQ4_NL_[48]_|Q4_0_[48]_)/i;
+
+/** Returns whether the files of a quantization, such as `Q4_K_M`, can be loaded. The name alone decides. */
+export function canLoadQuantization(name: string): boolean {
+  return !REFUSED_QUANTIZATIONS.test(name);
+}
