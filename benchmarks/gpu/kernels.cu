@@ -7,9 +7,8 @@
 //
 //      tiny        small shapes, to check that the program runs
 //      read        the bandwidth of reads as measured by the group `limits`; without it no shares are printed
-//      GROUP       limits, gemm, wgmma, gemv, codes, attention, wgmma_attention, experts, recurrent, lora, layer_inputs
-//      or
-//                  sample; default: all
+//      GROUP       limits, gemm, wgmma, gemv, codes, attention, wgmma_attention, experts, recurrent, lora,
+//                  layer_inputs or sample; default: all
 //      repeats     runs each case of `list` N times. The runs must write the same bits, which agree with the reference
 //                  values in FILE. Exits with 1 if they do not, and with 2 after a case that hangs for `seconds` or
 //                  makes the device unusable; `after` then runs the cases that follow

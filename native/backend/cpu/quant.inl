@@ -216,7 +216,8 @@ inline Vec load_f16_row(const char* panel, int64_t at, int64_t row) {
   return vec_load_f16(reinterpret_cast<const uint16_t*>(panel + at) + row * 16);
 }
 
-// The types of scales and offsets that kernels for a few rows know when they are compiled. The others look at the type.
+// The types of scales and offsets that kernels for a few rows know when they are compiled, with kAllTilesKnowScales all
+// kernels. The others look at the type.
 enum class KnownScales { kAny, kF16, kTimesF16, kTimesF16WithOffsets };
 
 inline KnownScales known_scales(const QuantType& type) {
@@ -397,7 +398,7 @@ template <int kBits, int R>
       at += kPairs * kPairBytes;
       words += kPairs * 2 * R;
     }
-    for (; kPairs > 1 && pair < num_pairs; ++pair) {
+    for (; pair < num_pairs; ++pair) {
       dot_half<1>(acc, words, load_words);
       at += kPairBytes;
       words += 2 * R;
@@ -484,9 +485,8 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
     if constexpr (R > 1)
       multiply_run_in_pairs<kBits, kHasTable, R>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     else
-#endif
-#ifdef CAPSTAN_DOT_HALVES
-        if constexpr (R > 2 && !kHasTable && (kBits == 4 || kBits == 5))
+#elif defined(CAPSTAN_DOT_HALVES)
+    if constexpr (R > 2 && !kHasTable && (kBits == 4 || kBits == 5))
       multiply_run_in_halves<kBits, R>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     else
 #endif

@@ -249,11 +249,10 @@ inline IntVec ivec_dot_two_words(IntVec acc, IntVec first, IntVec second, uint32
 }
 
 #define CAPSTAN_DOT_HALVES 1
-// Pairs of words whose products fit into 16 bits: a sum of 2 * kPairs * 2 products of a code and 127.
+// Pairs of words with codes of 4 or 5 bits whose products are added in 16 bits: 4 * 2 * 2 * 15 * 127 and
+// 2 * 2 * 2 * 31 * 127 are below 2^15.
 template <int kBits>
-constexpr int kPairsIn16Bits = kBits == 4   ? 4
-                               : kBits == 5 ? 2
-                                            : 1;
+constexpr int kPairsIn16Bits = kBits == 4 ? 4 : 2;
 // totals (R) += the products of `kPairs` pairs of words with the rows at `a`, (2 * kPairs, R), in 16 bits first.
 // load_words(pair, first, second) gives the codes of one half of the lanes.
 // NOTE: without the barrier GCC adds in an order that needs more registers than there are.
