@@ -310,6 +310,24 @@ TEST(quant_blocks_are_multiplied_in_the_stated_order) {
       }
 }
 
+// The largest codes and activations, whose products some instruction sets add in 16 bits.
+TEST(quant_sums_of_the_largest_codes_do_not_overflow) {
+  for (const char* name : {"q4_0", "q5_0", "q8_0"}) {
+    BlockValues values;
+    values.format = find_block_format(name);
+    values.bytes.assign(static_cast<size_t>(values.format->block_bytes), values.format->type.bits == 8 ? 0x7f : 0xff);
+    values.bytes[0] = 0, values.bytes[1] = 0x3c;  // a scale of 1
+    const QuantCase test = make_case(values, 16, 96, MatrixKind::kColumn);
+    for (const CpuIsa isa : available_cpu_isas())
+      for (const int64_t rows : {1, 3, 6, 8}) {
+        const std::vector<float> x(rows * 96, 1.0f);
+        const Int8Acts acts(cpu_kernels(isa), *test.matrix, x.data(), rows);
+        for (const float sum : multiply(cpu_kernels(isa), *test.matrix, acts.tiles))
+          EXPECT_EQ(sum, expected_sum(test, x.data(), 0));
+      }
+  }
+}
+
 TEST(quant_groups_are_multiplied_in_the_stated_order) {
   for (const GroupValues& values : read_group_values())
     for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow})
