@@ -178,6 +178,8 @@ function memoryGrowth(scheme: WeightScheme): number {
 /**
  * Returns the memory of quantized weights. FP8 weights are decoded. Beside weights in fewer bits, the size of the file
  * says how many there are, if the embedding and the LM head have 16 bits.
+ *
+ * @param decodedBytes Of a decoded weight.
  */
 function quantizedBytes(
   fileBytes: number,
