@@ -10,7 +10,7 @@ import type { DeploymentAddress } from './address';
 import type { Choice } from './balancer';
 import { type Bill, type BilledCall, endBill } from './billing';
 import type { RequestedModel } from './model-api';
-import type { PassedOver } from './fallbacks';
+import type { PassedOver } from './forward/fallbacks';
 import { TokenMeter } from './token-meter';
 import type { Target } from './targets';
 import type { UpstreamFailure } from './upstream-error';

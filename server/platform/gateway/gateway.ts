@@ -29,13 +29,14 @@ import { Balancer } from './balancer';
 import type { Billing } from './billing';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import type { Call } from './call';
-import { ReportedError, Forwarder } from './forward';
+import { Forwarder } from './forward/forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import { eitherOf } from './either-of';
 import { ModelApi, type RequestedModel } from './model-api';
 import type { ModelBody } from './model-body';
 import { keepCall } from './kept-call';
 import { hasStorage, type OwnerStorage } from './owner-storage';
+import { ReportedError } from './forward/stream-errors';
 import type { GatewayControl, Target, Targets } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 

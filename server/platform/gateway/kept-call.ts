@@ -8,7 +8,7 @@ import {
   RESPONSES_PATH,
   type StreamedRequest,
 } from 'capstan/internal';
-import { modelOf } from './fallbacks';
+import { modelOf } from './forward/fallbacks';
 import type { RequestedModel } from './model-api';
 import { mustStream } from './model-body';
 import type { KeptRequest, OwnerStorage } from './owner-storage';

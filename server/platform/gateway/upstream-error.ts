@@ -1,3 +1,5 @@
+import { ApiError } from 'capstan/internal';
+
 /**
  * Failures of a replica. `unreachable`: no connection. `reset`: the connection broke before the response.
  * `timeout`: no response in time. `cut`: the response broke off or stalled.
@@ -20,4 +22,17 @@ export class UpstreamError extends Error {
   ) {
     super(message);
   }
+}
+
+/** Returns the error for the client. undefined: no replica can be tried. */
+export function asApiError(error: UpstreamError | undefined): ApiError {
+  if (error?.reason === 'timeout')
+    return new ApiError('upstream_timeout', 'The deployment did not respond in time', { cause: error });
+  return new ApiError(
+    'upstream_unavailable',
+    error?.wasReached === true
+      ? 'The deployment closed the connection before it responded'
+      : 'The deployment cannot be reached',
+    { cause: error },
+  );
 }

@@ -1,4 +1,4 @@
-import { lingering } from '../../../../server/platform/gateway/linger';
+import { lingering } from '../../../../server/platform/gateway/forward/linger';
 
 beforeEach(() => jest.useFakeTimers());
 afterEach(() => jest.useRealTimers());

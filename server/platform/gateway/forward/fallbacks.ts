@@ -1,10 +1,10 @@
 import { ApiError, type ApiErrorCode, type Granted, mayCall, toApiError } from 'capstan/internal';
-import type { RequestedModel } from './model-api';
-import { findModel } from './model-field';
-import { type DeploymentAddress, isRepeatable } from './address';
-import { UpstreamError } from './upstream-error';
-import type { Target, Targets } from './targets';
-import { wholeBody } from './model-body';
+import type { RequestedModel } from '../model-api';
+import { findModel } from '../model-field';
+import { type DeploymentAddress, isRepeatable } from '../address';
+import { UpstreamError } from '../upstream-error';
+import type { Target, Targets } from '../targets';
+import { wholeBody } from '../model-body';
 
 /** A deployment that gets one of these statuses from its replica does not serve the request. */
 const FAILED_STATUSES = new Set([429, 500, 502, 503, 504, 529]);

@@ -1,8 +1,10 @@
-import { type Bill, endBill } from './billing';
-import type { Choice } from './balancer';
-import { drain } from './relay';
-import type { UpstreamResponse } from './upstream';
-import type { UsageReader } from './usage-reader';
+import { type Bill, endBill } from '../billing';
+import type { Choice } from '../balancer';
+import type { Call } from '../call';
+import type { FirstByteLimit } from './fallbacks';
+import { drain } from '../relay';
+import type { UpstreamResponse } from '../upstream';
+import type { UsageReader } from '../usage-reader';
 
 /** A request whose upstream has not sent the first byte of its response in time. A fallback gets the request. */
 export interface LateRequest {
@@ -23,15 +25,34 @@ export class LateRequests {
     this.#idleTimeoutMs = idleTimeoutMs;
   }
 
-  /** Ends the bill when the upstream has responded or failed. One that fails or does not finish costs nothing. */
-  add(late: LateRequest): void {
-    const settling = this.#settle(late).finally(() => this.#open.delete(settling));
-    this.#open.add(settling);
+  /** Waits until the limit. Then no client gets the response, but its usage is billed. */
+  async inTime<T>(
+    ready: Promise<T>,
+    limit: FirstByteLimit | undefined,
+    call: Call,
+    late: Omit<LateRequest, 'bill'>,
+  ): Promise<T> {
+    if (limit === undefined) return ready;
+    try {
+      return await limit.before(ready, call.signal);
+    } catch (error) {
+      if (error === limit.signal.reason && call.bill !== undefined) {
+        this.#add({ ...late, bill: call.bill });
+        call.bill = undefined;
+      }
+      throw error;
+    }
   }
 
   /** Resolves when all bills have ended. */
   async settled(): Promise<void> {
     while (this.#open.size > 0) await Promise.all(this.#open);
+  }
+
+  /** Ends the bill when the upstream has responded or failed. One that fails or does not finish costs nothing. */
+  #add(late: LateRequest): void {
+    const settling = this.#settle(late).finally(() => this.#open.delete(settling));
+    this.#open.add(settling);
   }
 
   /** Never rejects. */
