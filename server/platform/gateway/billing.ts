@@ -3,6 +3,7 @@ import type { Choice } from './balancer';
 import { rawHeader } from './headers';
 import type { UpstreamRequest } from './request-head';
 import type { Target } from './targets';
+import type { Spent } from './upstreams/unusable-response';
 
 /** What decides the price of a request, and who pays. */
 export interface BilledCall {
@@ -60,6 +61,7 @@ export interface Bill {
 }
 
 const TIMEOUT_MS = 5_000;
+const HTTP_OK = 200;
 const HTTP_ERROR = 400;
 
 /** How a request ended for its client. */
@@ -73,6 +75,19 @@ export interface BillOutcome {
   readonly status: number | undefined;
   readonly hasClientLeft: boolean;
   readonly response: Pick<ResponseSize, 'numBytes' | 'numEvents'>;
+}
+
+/** The outcome of a response with a status of success that no client gets. */
+export function unusableOutcome(bill: Bill, choice: BillOutcome['choice'], { usage, numBytes }: Spent): BillOutcome {
+  return {
+    bill,
+    usage,
+    isPartial: false,
+    choice,
+    status: HTTP_OK,
+    hasClientLeft: false,
+    response: { numBytes, numEvents: 0 },
+  };
 }
 
 /** What a request has used. */

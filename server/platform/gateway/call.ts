@@ -8,12 +8,13 @@ import {
 } from 'capstan/internal';
 import type { DeploymentAddress } from './address';
 import type { Choice } from './balancer';
-import { type Bill, type BilledCall, endBill } from './billing';
+import { type Bill, type BilledCall, endBill, unusableOutcome } from './billing';
 import type { RequestedModel } from './model-api';
 import type { PassedOver } from './forward/fallbacks';
 import { TokenMeter } from './token-meter';
 import type { Target } from './targets';
 import type { UpstreamFailure } from './upstream-error';
+import type { UnusableResponse } from './upstreams/unusable-response';
 
 /** One request to a deployment, and its outcome. */
 export interface Call {
@@ -92,4 +93,12 @@ export async function endCall(call: Call, status: number | undefined): Promise<v
   });
   call.usage = reported;
   call.usageEstimate = estimate;
+}
+
+/** Bills an attempt whose response no client gets. */
+export async function endUnusable(call: Call, { spent }: UnusableResponse): Promise<void> {
+  const { bill, choice } = call;
+  if (bill === undefined) return;
+  call.bill = undefined;
+  ({ usage: call.usage } = await endBill(unusableOutcome(bill, choice, spent)));
 }

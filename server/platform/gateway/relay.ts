@@ -1,4 +1,4 @@
-import type { HttpReply, ReplyHeaders, ReplyStream } from 'capstan/internal';
+import { ApiError, type HttpReply, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
 import type { ResponseBody } from './response-body';
 import { UpstreamError } from './upstream-error';
 import type { UsageReader } from './usage-reader';
@@ -118,10 +118,13 @@ export function gather(body: ResponseBody, { usage, idleTimeoutMs, onFirstByte }
         if (usage !== undefined) pieces.push(usage.finish());
         settle();
       },
-      fail: (error) =>
-        settle(error instanceof UpstreamError ? error : new UpstreamError('reset', true, false, error.message)),
+      fail: (error) => settle(isExplained(error) ? error : new UpstreamError('reset', true, false, error.message)),
     });
   });
+}
+
+function isExplained(error: Error): boolean {
+  return error instanceof UpstreamError || error instanceof ApiError;
 }
 
 class Relay {

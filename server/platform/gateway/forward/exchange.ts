@@ -2,7 +2,7 @@ import { type CidrList, header, type Log } from 'capstan/internal';
 import { isRepeatable } from '../address';
 import type { Balancer, Choice } from '../balancer';
 import type { Billing } from '../billing';
-import { billedCall, type Call } from '../call';
+import { billedCall, type Call, endUnusable } from '../call';
 import { type FirstByteLimit, modelOf } from './fallbacks';
 import { HeldBytes } from '../held-bodies';
 import type { LateRequests } from './late-requests';
@@ -19,7 +19,8 @@ import { asApiError, UpstreamError } from '../upstream-error';
 import { GatheredBodies, GatheredBody } from '../upstreams/gathered-body';
 import { limitedBody } from '../upstreams/limited-body';
 import type { Received } from '../upstreams/received';
-import { STREAM_LIMITS, StreamMemory } from '../upstreams/stream-memory';
+import { RESPONSE_LIMITS, ResponseMemory } from '../upstreams/response-memory';
+import { UnusableResponse } from '../upstreams/unusable-response';
 import { UpstreamCall } from '../upstreams/upstream-call';
 import type { UsageReader } from '../usage-reader';
 
@@ -39,12 +40,18 @@ export interface ExchangeParts {
   log: Pick<Log, 'info'>;
 }
 
-/** A response, and the replica that sends it. The caller closes the choice. */
+/** A response, and the replica that sends it. Close it with {@link closeExchange}. */
 export interface Exchanged {
   choice: Choice;
   response: UpstreamResponse;
   /** Of an upstream: reads and rewrites its response. */
   reader?: UsageReader | undefined;
+}
+
+/** Releases the replica and the memory of a response. */
+export function closeExchange({ choice, reader }: Pick<Exchanged, 'choice' | 'reader'>): void {
+  choice.close();
+  reader?.close?.();
 }
 
 /** What all attempts of a call share. */
@@ -69,7 +76,7 @@ export class Exchanges {
   readonly #parts: ExchangeParts;
   readonly #served: ServedModels;
   readonly #upstreamBodies = new GatheredBodies();
-  readonly #streamBytes = new HeldBytes(STREAM_LIMITS);
+  readonly #responseBytes = new HeldBytes(RESPONSE_LIMITS);
 
   constructor(parts: ExchangeParts) {
     this.#parts = parts;
@@ -118,6 +125,7 @@ export class Exchanges {
         return await this.#try(asked, choice, tried);
       } catch (error) {
         choice.close();
+        if (error instanceof UnusableResponse) await endUnusable(call, error);
         if (!(error instanceof UpstreamError)) throw error;
         // A reset of a reused connection says nothing about the replica.
         const isStale = error.reason === 'reset' && error.wasReused;
@@ -174,7 +182,7 @@ export class Exchanges {
       requestId,
       signal,
       idleTimeoutMs: times.idleTimeoutMs,
-      memory: new StreamMemory(this.#streamBytes, call.target.ownerId),
+      memory: new ResponseMemory(this.#responseBytes, call.target.ownerId),
       log,
     });
   }

@@ -3,7 +3,7 @@ import type { Balancer } from '../balancer';
 import type { Billing } from '../billing';
 import { billedCall, type Call, endCall } from '../call';
 import type { ColdStartQueue } from '../cold-start-queue';
-import { type Exchanged, Exchanges } from './exchange';
+import { closeExchange, type Exchanged, Exchanges } from './exchange';
 import { chainOf, FirstByteLimit, isFailedStatus, isFailure, PassedOver, reasonOf, withPassedOver } from './fallbacks';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from '../keep-alive-comments';
 import { LateRequests } from './late-requests';
@@ -87,13 +87,15 @@ export class Forwarder {
         if (attempt instanceof PassedOver) {
           (call.passedOver ??= []).push(attempt);
           await endCall(call, undefined);
+          // That of the next deployment counts.
+          call.usage = undefined;
           continue;
         }
         try {
           await this.#relay.relay(call, attempt, begun);
           await endCall(call, attempt.response.status);
         } finally {
-          attempt.choice.close();
+          closeExchange(attempt);
         }
         return;
       } catch (caught) {
@@ -149,7 +151,7 @@ export class Forwarder {
       passedOver = new PassedOver(target, `status ${status}`);
     } catch (error) {
       if (call.signal.aborted || !isFailure(error)) {
-        exchanged?.choice.close();
+        if (exchanged !== undefined) closeExchange(exchanged);
         throw error;
       }
       if (exchanged !== undefined)
@@ -158,7 +160,7 @@ export class Forwarder {
     } finally {
       limit?.end();
     }
-    exchanged?.choice.close();
+    if (exchanged !== undefined) closeExchange(exchanged);
     call.numRetries++;
     return passedOver;
   }

@@ -1,9 +1,10 @@
-import { type Bill, endBill } from '../billing';
+import { type Bill, endBill, unusableOutcome } from '../billing';
 import type { Choice } from '../balancer';
 import type { Call } from '../call';
 import type { FirstByteLimit } from './fallbacks';
 import { drain } from '../relay';
 import type { UpstreamResponse } from '../upstream';
+import { UnusableResponse } from '../upstreams/unusable-response';
 import type { UsageReader } from '../usage-reader';
 
 /** A request whose upstream has not sent the first byte of its response in time. A fallback gets the request. */
@@ -39,6 +40,8 @@ export class LateRequests {
       if (error === limit.signal.reason && call.bill !== undefined) {
         this.#add({ ...late, bill: call.bill });
         call.bill = undefined;
+      } else {
+        void late.received.then(({ reader }) => reader?.close?.()).catch(() => {});
       }
       throw error;
     }
@@ -71,8 +74,11 @@ export class LateRequests {
         hasClientLeft: false,
         response: { numBytes: counter.numBytes, numEvents: 0 },
       });
-    } catch {
-      bill.refund();
+    } catch (error) {
+      if (error instanceof UnusableResponse) await endBill(unusableOutcome(bill, choice, error.spent));
+      else bill.refund();
+    } finally {
+      counter.reader?.close?.();
     }
   }
 }

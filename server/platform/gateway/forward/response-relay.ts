@@ -83,7 +83,6 @@ export class ResponseRelay {
       if (!call.signal.aborted) call.failures.push('cut');
       throw asApiError(error);
     } finally {
-      reader?.close?.();
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);

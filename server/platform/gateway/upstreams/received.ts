@@ -13,10 +13,11 @@ import { gather } from '../relay';
 import { ResponseBody } from '../response-body';
 import type { UpstreamResponse } from '../upstream';
 import { UpstreamError } from '../upstream-error';
-import { countEvents, type UsageReader } from '../usage-reader';
+import { countEvents, usageOf, type UsageReader } from '../usage-reader';
 import { PassedJson, PassedStream } from './passed-response';
 import type { UpstreamRoute } from './routes';
-import type { StreamMemory } from './stream-memory';
+import type { ResponseMemory } from './response-memory';
+import { type Spent, UnusableResponse } from './unusable-response';
 import { upstreamReturned } from './upstream-headers';
 
 /** A converted response, and an error, are read as a whole. */
@@ -39,8 +40,8 @@ export interface ReceiveOptions {
   shownModel: string | undefined;
   stripsUsage: boolean;
   idleTimeoutMs: number;
-  /** Of a converted stream. */
-  memory: StreamMemory;
+  /** Of a converted response. */
+  memory: ResponseMemory;
 }
 
 /** A response for the client, and what reads its usage. */
@@ -60,47 +61,80 @@ export async function receive(response: UpstreamResponse, options: ReceiveOption
   const type = rawHeader(rawHeaders, 'content-type') ?? '';
   const isEvents = EVENT_STREAM.test(type);
   if (rawHeader(rawHeaders, 'content-encoding') !== undefined)
-    throw unusable(response, 'The upstream responded with a compressed body, which the gateway did not accept');
+    throw unread(response, 'The upstream responded with a compressed body, which the gateway did not accept');
   if (!isEvents && !JSON_TYPE.test(type))
     throw unusable(response, `The upstream responded with ${show(type)}, expected JSON or an event stream`);
   const headers = upstreamReturned(rawHeaders);
-  const { converted } = options;
+  const { converted, memory, isStream } = options;
   if (converted === undefined)
     return {
       response: { ...response, rawHeaders: headers },
       reader: isEvents ? new PassedStream(options) : new PassedJson(options),
     };
-  if (isEvents !== options.isStream)
-    throw unusable(
-      response,
-      `The upstream responded with ${show(type)}, but the request asks for ${options.isStream ? 'a stream' : 'JSON'}`,
-    );
-  if (isEvents)
+  const mismatch = `The upstream responded with ${show(type)}, but the request asks for ${isStream ? 'a stream' : 'JSON'}`;
+  if (isEvents) {
+    if (!isStream) throw unread(response, mismatch);
+    return { response: { ...response, rawHeaders: headers }, reader: new ConvertedStream(converted, memory) };
+  }
+  try {
+    const whole = await readPaid(body, options);
+    if (isStream) throw new UnusableResponse(mismatch, spentOn(whole));
+    const json = convertWhole(converted, whole);
+    hold(memory, Buffer.byteLength(json), spentOn(whole));
     return {
-      response: { ...response, rawHeaders: headers },
-      reader: new ConvertedStream(converted, options.memory),
+      response: jsonResponse({ ...response, rawHeaders: headers }, json),
+      reader: new KnownUsage(converted, memory),
     };
-  const value = parsed(await readWhole(body, MAX_WHOLE_BYTES, options.idleTimeoutMs));
-  const whole = convertWhole(converted, value);
-  return {
-    response: jsonResponse({ ...response, rawHeaders: headers }, whole),
-    reader: new KnownUsage(converted),
-  };
+  } catch (error) {
+    memory.resize(0);
+    throw error;
+  }
 }
 
-function convertWhole(converted: ConvertedResponse, value: unknown): string {
+/** Reads a response that the upstream charges for. */
+async function readPaid(body: ResponseBody, { idleTimeoutMs, memory }: ReceiveOptions): Promise<Buffer> {
+  let numBytes = 0;
+  const onPiece = (length: number): void => {
+    numBytes += length;
+    if (numBytes > MAX_WHOLE_BYTES)
+      throw new UnusableResponse(`The upstream responded with more than ${MAX_WHOLE_BYTES} bytes`, { numBytes });
+    hold(memory, numBytes, { numBytes });
+  };
+  return readWhole(body, onPiece, idleTimeoutMs);
+}
+
+function hold(memory: ResponseMemory, numBytes: number, spent: Spent): void {
+  try {
+    memory.resize(numBytes);
+  } catch (error) {
+    const { code, message } = toApiError(error);
+    throw new UnusableResponse(message, spent, { code, cause: error });
+  }
+}
+
+function convertWhole(converted: ConvertedResponse, bytes: Buffer): string {
+  const value = parsedOrNone(bytes.toString());
+  if (value === undefined)
+    throw new UnusableResponse('The upstream responded with JSON that is invalid or too complex', spentOn(bytes));
   try {
     return JSON.stringify(converted.whole(value));
   } catch (error) {
-    throw new ApiError('upstream_unavailable', `The upstream failed: ${(error as Error).message}`, { cause: error });
+    throw new UnusableResponse(`The upstream failed: ${(error as Error).message}`, spentOn(bytes), { cause: error });
   }
+}
+
+function spentOn(bytes: Buffer): Spent {
+  const value = parsedOrNone(bytes.toString()) as { usage?: unknown } | null | undefined;
+  const counts = value?.usage;
+  const usage = typeof counts === 'object' && counts !== null ? usageOf(counts as Record<string, unknown>) : undefined;
+  return { usage, numBytes: bytes.length };
 }
 
 /** Returns the error in the client's interface. The key of the deployment is removed from it. */
 async function readError(response: UpstreamResponse, options: ReceiveOptions): Promise<UpstreamResponse> {
   const { status, rawHeaders } = response;
   const { path, requestId, secret, converted, idleTimeoutMs } = options;
-  const text = (await readWhole(response.body, MAX_ERROR_BYTES, idleTimeoutMs)).toString();
+  const text = (await readWhole(response.body, limitOf(MAX_ERROR_BYTES), idleTimeoutMs)).toString();
   const value = withoutSecret(parsedOrNone(text), secret);
   const message = errorMessageIn(value);
   const isOwnForm = converted === undefined && message !== undefined;
@@ -140,11 +174,11 @@ function codeOf(status: number): ApiErrorCode {
 
 class ConvertedStream implements UsageReader {
   readonly #converted: ConvertedResponse;
-  readonly #memory: StreamMemory;
+  readonly #memory: ResponseMemory;
   #isOver = false;
   numEvents = 0;
 
-  constructor(converted: ConvertedResponse, memory: StreamMemory) {
+  constructor(converted: ConvertedResponse, memory: ResponseMemory) {
     this.#converted = converted;
     this.#memory = memory;
   }
@@ -182,12 +216,14 @@ class ConvertedStream implements UsageReader {
   }
 }
 
-/** The usage of a response that has been read. */
+/** The usage of a response that has been read. It holds its memory until its client has received it. */
 class KnownUsage implements UsageReader {
   readonly usage: ReplicaUsage | undefined;
+  readonly #memory: ResponseMemory;
 
-  constructor({ usage }: ConvertedResponse) {
+  constructor({ usage }: ConvertedResponse, memory: ResponseMemory) {
     this.usage = usage;
+    this.#memory = memory;
   }
 
   take(piece: Buffer): Buffer {
@@ -197,33 +233,44 @@ class KnownUsage implements UsageReader {
   finish(): Buffer {
     return Buffer.alloc(0);
   }
+
+  close(): void {
+    this.#memory.resize(0);
+  }
 }
 
+/** Of a response that the upstream does not charge for. */
 function unusable({ body }: UpstreamResponse, message: string): ApiError {
   body.destroy();
   return new ApiError('upstream_unavailable', message);
 }
 
-function readWhole(body: ResponseBody, maxBytes: number, idleTimeoutMs: number): Promise<Buffer> {
+/** Of a response that the upstream may charge for, and that cannot be read. */
+function unread({ body }: UpstreamResponse, message: string): ApiError {
+  body.destroy();
+  return new UnusableResponse(message, { numBytes: 0 });
+}
+
+function limitOf(maxBytes: number): (length: number) => void {
   let numBytes = 0;
-  const limited: UsageReader = {
+  return (length) => {
+    numBytes += length;
+    if (numBytes > maxBytes)
+      throw new UpstreamError('reset', true, false, `the response is larger than ${maxBytes} bytes`);
+  };
+}
+
+/** @param onPiece Called with the size of each piece. If it throws, the body is cut. */
+function readWhole(body: ResponseBody, onPiece: (length: number) => void, idleTimeoutMs: number): Promise<Buffer> {
+  const reader: UsageReader = {
     usage: undefined,
     take: (piece) => {
-      numBytes += piece.length;
-      if (numBytes > maxBytes)
-        throw new UpstreamError('reset', true, false, `the response is larger than ${maxBytes} bytes`);
+      onPiece(piece.length);
       return piece;
     },
     finish: () => Buffer.alloc(0),
   };
-  return gather(body, { usage: limited, idleTimeoutMs, onFirstByte: () => {} });
-}
-
-function parsed(bytes: Buffer): unknown {
-  const value = parsedOrNone(bytes.toString());
-  if (value === undefined)
-    throw new ApiError('upstream_unavailable', 'The upstream responded with JSON that is invalid or too complex');
-  return value;
+  return gather(body, { usage: reader, idleTimeoutMs, onFirstByte: () => {} });
 }
 
 function parsedOrNone(text: string): unknown {

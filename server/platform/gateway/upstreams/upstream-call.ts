@@ -20,7 +20,7 @@ import type { UpstreamResponse } from '../upstream';
 import { checkAccount, mustNotStore } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
-import type { StreamMemory } from './stream-memory';
+import type { ResponseMemory } from './response-memory';
 import { upstreamRoute, type UpstreamRoute } from './routes';
 import { pathAt, upstreamHeaders, upstreamReturned } from './upstream-headers';
 
@@ -32,7 +32,7 @@ export interface UpstreamCallParts {
   requestId: string;
   signal: AbortSignal;
   idleTimeoutMs: number;
-  memory: StreamMemory;
+  memory: ResponseMemory;
   log: Pick<Log, 'info'>;
 }
 

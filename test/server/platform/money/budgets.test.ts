@@ -464,6 +464,78 @@ overBackends((make) => {
       });
     });
 
+    const answer = { message: { role: 'assistant', content: 'Yo' } };
+    const sendText = (response: ServerResponse, type: string, text: string): void => {
+      response.writeHead(200, { 'Content-Type': type });
+      response.end(text);
+    };
+    test.each<[string, boolean, (response: ServerResponse) => void]>([
+      ['that does not say why it ended', false, (response) => sendJson(response, { choices: [answer], usage: used })],
+      ['that is an error', false, (response) => sendJson(response, { error: { message: 'No.' }, usage: used })],
+      ['that should be a stream', true, (response) => sendJson(response, { choices: [answer], usage: used })],
+    ])('is billed by the usage of a response %s', async (_what, stream, respond) => {
+      await deployUpstream(respond);
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/messages', { model: 'm', ...question(), max_tokens: 1_000, stream });
+      expect([response.status, bodies.length]).toEqual([502, 1]);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 50_000n, open: 0n });
+      expect(shop.running.records[0].usage).toMatchObject({ promptTokens: 10, completionTokens: 4 });
+    });
+
+    test.each<[string, (response: ServerResponse) => void]>([
+      ['reports no usage', (response) => sendJson(response, { choices: [answer] })],
+      ['is no JSON', (response) => sendText(response, 'application/json', '{"choices": [')],
+      ['is too long', (response) => sendText(response, 'application/json', ' '.repeat(17 * 1024 * 1024))],
+      ['is a stream without need', (response) => sendEvents(response, chunk({ content: 'a' }))],
+    ])('is billed by an estimate for a response that cannot be converted and %s', async (_what, respond) => {
+      await deployUpstream(respond);
+      const id = await shop.budget({ amount: '0.01' });
+      const response = await shop.post('/d/chat/v1/messages', { model: 'm', ...question(), max_tokens: 100 });
+      // It is not sent again: the upstream would charge twice.
+      expect([response.status, bodies.length]).toEqual([502, 1]);
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      expect(spent).toBeGreaterThan(0n);
+      expect(spent).toBeLessThanOrEqual(10_000_000n);
+      expect(open).toBe(0n);
+    });
+
+    test('costs nothing if a page answers in its place', async () => {
+      await deployUpstream((response) => sendText(response, 'text/html', '<h1>Welcome</h1>'));
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/messages', { model: 'm', ...question(), max_tokens: 100 });
+      expect(response.status).toBe(502);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
+    });
+
+    test('is billed for a useless response, and so is the fallback that serves', async () => {
+      await deployUpstream((response) => sendJson(response, { choices: [answer], usage: used }));
+      const second = await listen(
+        withBody((_body, response) =>
+          sendJson(response, {
+            choices: [{ ...answer, finish_reason: 'stop' }],
+            usage: { prompt_tokens: 1, completion_tokens: 1 },
+          }),
+        ),
+      );
+      const { replicas } = shop.running.targets.find('chat')!;
+      shop.deploy('chat', replicas, { fallbacks: ['dep_spare'] });
+      shop.deploy('spare', [upstreamAt(second)]);
+      await shop.price({ model: 'spare', input: '1', output: '10' });
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/messages', { model: 'm', ...question(), max_tokens: 100 });
+      expect([response.status, response.headers.get('x-capstan-passed-over')]).toEqual([
+        200,
+        'chat (upstream_unavailable)',
+      ]);
+      await response.text();
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 61_000n, open: 0n });
+      expect(await shop.report()).toEqual({ chat: 50_000n, spare: 11_000n });
+    });
+
     test('costs nothing if it refuses', async () => {
       await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
       const id = await shop.budget({ amount: '1' });

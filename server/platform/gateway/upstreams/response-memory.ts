@@ -1,14 +1,14 @@
 import type { HeldBytes, HeldLimits } from '../held-bodies';
 
-/** Of all converted streams together, and of those of one owner: about 900 streams of 2,000 tokens. */
-export const STREAM_LIMITS: HeldLimits = {
+/** Of all converted responses together, and of those of one owner: about 900 streams of 2,000 tokens. */
+export const RESPONSE_LIMITS: HeldLimits = {
   totalBytes: 512 * 1024 * 1024,
   ownerBytes: 128 * 1024 * 1024,
-  what: 'converted streams are held. Try again later',
+  what: 'converted responses are held. Try again later',
 };
 
-/** The memory of one converted stream. */
-export class StreamMemory {
+/** The memory of one converted response. */
+export class ResponseMemory {
   readonly #held: HeldBytes;
   readonly #ownerId: string;
   #numBytes = 0;
@@ -18,7 +18,7 @@ export class StreamMemory {
     this.#ownerId = ownerId;
   }
 
-  /** Sets how many bytes the stream holds. Throws ApiError `queue_full`. */
+  /** Sets how many bytes the response holds. Throws ApiError `queue_full`. */
   resize(numBytes: number): void {
     const added = numBytes - this.#numBytes;
     if (added > 0) this.#held.hold(this.#ownerId, added);
