@@ -133,7 +133,7 @@ export class HubServer {
     this.requests.push(seen);
     this.onRequest(seen);
     if (request.headers['user-agent'] === undefined) this.violations.push(`no user agent: ${seen.path}`);
-    if (range !== undefined && !/^bytes=[1-9]\d*-$/.test(range)) this.violations.push(`range ${range}`);
+    if (range !== undefined && !/^bytes=(?:[1-9]\d*-|0-\d+)$/.test(range)) this.violations.push(`range ${range}`);
     if (host === 'storage') {
       if (authorization !== undefined) this.violations.push('a token was sent to the storage host');
       if (url.searchParams.get('signature') !== 'a secret') this.violations.push('the signature of a link was lost');
@@ -214,14 +214,16 @@ export class HubServer {
   #send(path: string, bytes: Buffer, range: string | undefined, response: ServerResponse): void {
     const fault = this.#faults.get(path)?.shift() ?? {};
     if (fault.status !== undefined) return void response.writeHead(fault.status, fault.headers).end('no');
-    const start = fault.ignoresRange === true ? 0 : Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1] ?? 0);
+    const [, first, last] = (fault.ignoresRange !== true && /^bytes=(\d+)-(\d*)$/.exec(range ?? '')) || [];
+    const start = Number(first ?? 0);
+    const end = Math.min(last ? Number(last) + 1 : bytes.length, bytes.length);
     if (start >= bytes.length && bytes.length > 0)
       return void response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
-    let body: Buffer = Buffer.concat([bytes.subarray(start), Buffer.alloc(fault.extraBytes ?? 0)]);
+    let body: Buffer = Buffer.concat([bytes.subarray(start, end), Buffer.alloc(fault.extraBytes ?? 0)]);
     if (fault.isCorrupt === true) body[body.length >> 1] ^= 1;
-    if (start > 0) {
+    if (first !== undefined) {
       response.statusCode = 206;
-      response.setHeader('Content-Range', `bytes ${start}-${bytes.length - 1}/${bytes.length}`);
+      response.setHeader('Content-Range', `bytes ${start}-${end - 1}/${bytes.length}`);
     }
     body = encoded(body, fault.encoding, response);
     response.setHeader('Content-Length', body.length);

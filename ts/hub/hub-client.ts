@@ -1,4 +1,5 @@
 import { CapstanError, showValue } from '../errors';
+import type { ByteSource } from '../model/weight-file';
 import { explainFailure, explainNetwork, type Purpose } from './hub-errors';
 import { EncodingError, type HttpRequest, type HttpResponse } from './http';
 import { retryAfterMs, TransientError, withRetries } from './retry';
@@ -66,6 +67,29 @@ export class HubClient {
       const response = await this.open(url, purpose, { method: 'HEAD', headers: {}, signal });
       response.body.resume();
       return response.header;
+    });
+  }
+
+  /**
+   * Reads the first `numBytes` of a file in order, and ends the request when `use` has read enough. Tries again after
+   * faults that may pass.
+   */
+  readStart<T>(
+    url: URL,
+    purpose: Purpose,
+    numBytes: number,
+    signal: AbortSignal,
+    use: (start: ByteSource) => Promise<T>,
+  ): Promise<T> {
+    const what = `cannot read the header of ${purpose.file} of ${purpose.repository}`;
+    return withRetries({ what, maxAttempts: MAX_TEXT_ATTEMPTS, signal }, this.#system, async () => {
+      const headers = { Range: `bytes=0-${Math.max(numBytes, 1) - 1}` };
+      const { body } = await this.open(url, purpose, { method: 'GET', headers, signal }, [416]);
+      try {
+        return await use(new SequentialSource(transient(body)));
+      } finally {
+        body.destroy();
+      }
     });
   }
 
@@ -138,6 +162,32 @@ export class HubClient {
     url.username = '';
     url.password = '';
     return url;
+  }
+}
+
+/** Bytes that arrive in order. */
+class SequentialSource implements ByteSource {
+  readonly #chunks: AsyncIterator<Buffer>;
+  #chunk: Buffer = Buffer.alloc(0);
+  /** Position of the first byte of the chunk. */
+  #start = 0;
+
+  constructor(chunks: AsyncIterable<Buffer>) {
+    this.#chunks = chunks[Symbol.asyncIterator]();
+  }
+
+  /** @param position Not before the end of what was read. */
+  async read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }> {
+    while (position >= this.#start + this.#chunk.length) {
+      const { value, done } = await this.#chunks.next();
+      if (done === true) return { bytesRead: 0 };
+      this.#start += this.#chunk.length;
+      this.#chunk = value;
+    }
+    const from = position - this.#start;
+    const bytesRead = Math.min(length, this.#chunk.length - from);
+    into.set(this.#chunk.subarray(from, from + bytesRead), offset);
+    return { bytesRead };
   }
 }
 

@@ -4,11 +4,17 @@ import { parseJsonObject } from '../model/json-file';
 import { readKnownConfig, readModelConfig } from '../model/config';
 import { canLoadQuantization } from '../model/gguf/tensor-types';
 import { sizeOf } from './cache';
+import { checkGguf, type GgufCheck } from './gguf-check';
 import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
+import type { HubClient } from './hub-client';
 import type { PullPlan } from './pull';
 import { isUnchecked } from './repository';
 import { quantizationsOf } from './select-files';
 import type { HubSystem } from './system';
+
+const NOTHING_FOUND: GgufCheck = { types: [], problem: null };
+/** Mixtures of Unsloth: some layers have other types than the name says. */
+const MIXTURE = /^UD-/;
 
 /** A model from the hub: what a load downloads, and whether it fits. */
 export interface ModelInfo {
@@ -52,12 +58,19 @@ export interface ModelInfo {
   fit: ModelFit | null;
 }
 
-/** @param config Text of config.json, if the repository has it. */
+/** What a plan is described with. */
+export interface DescribeParts {
+  /** Text of config.json, if the repository has it. */
+  config: string | undefined;
+  options: FitOptions;
+  client: HubClient;
+  system: HubSystem;
+  signal: AbortSignal;
+}
+
 export async function describePlan(
   plan: PullPlan,
-  config: string | undefined,
-  options: FitOptions,
-  system: HubSystem,
+  { config, options, client, system, signal }: DescribeParts,
 ): Promise<ModelInfo> {
   const { name, revision, commit, selection, listing, cache, missingBytes } = plan;
   const { format, quantization, texts, weights } = selection;
@@ -76,12 +89,19 @@ export async function describePlan(
     options,
     availableBytes: system.freeMemoryBytes(),
   };
+  const isNameRefused = quantization !== null && !canLoadQuantization(quantization);
+  const gguf = format === 'gguf' && !isNameRefused ? await checkGguf(plan, client, signal) : NOTHING_FOUND;
+  const canLoad = (title: string): boolean =>
+    canLoadQuantization(title) && !(title === quantization && gguf.types.length > 0);
   const fitsWith = (title: string, fileBytes: number): boolean | null => {
-    const fit = canLoadQuantization(title)
-      ? estimateFit({ ...input, format: 'gguf', quantization: title, fileBytes })
-      : undefined;
+    const fit = canLoad(title) ? estimateFit({ ...input, format: 'gguf', quantization: title, fileBytes }) : undefined;
     return fit === undefined ? null : fit.verdict === 'fits';
   };
+  const variants = sizes.map(({ name: title, bytes }) => ({
+    name: title,
+    sizeBytes: bytes,
+    fits: fitsWith(title, bytes),
+  }));
   const files = [...texts, ...weights].map(async ({ path, size, etag }) => ({
     path,
     sizeBytes: size,
@@ -97,12 +117,9 @@ export async function describePlan(
     totalBytes: sum([...texts, ...weights]),
     downloadBytes: missingBytes,
     uncheckedFiles: [...texts, ...weights].filter(isUnchecked).map(({ path }) => path),
-    quantizations: sizes.map(({ name: title, bytes }) => ({
-      name: title,
-      sizeBytes: bytes,
-      fits: fitsWith(title, bytes),
-    })),
-    problem: format === 'safetensors' ? problemOf(config) : ggufProblem(quantization, sizes),
+    quantizations: variants,
+    problem:
+      format === 'safetensors' ? problemOf(config) : (shown(gguf.problem) ?? ggufProblem(quantization, gguf, variants)),
     fit: estimateFit(input) ?? null,
   };
 }
@@ -112,12 +129,27 @@ function quantizationOf(config: string | undefined): string | null {
   return (config === undefined ? undefined : readKnownConfig(config)?.quantization?.title) ?? null;
 }
 
-/** A GGUF file describes its model itself, but the name of its quantization shows which types of tensors it has. */
-function ggufProblem(quantization: string | null, others: readonly { name: string }[]): string | null {
+/** The name of a quantization shows most types of tensors that its files have, and their headers show all. */
+function ggufProblem(
+  quantization: string | null,
+  { types }: GgufCheck,
+  variants: ModelInfo['quantizations'],
+): string | null {
+  const chosen = quantization ?? 'a file';
+  if (types.length > 0)
+    return `expected ${insteadOf(quantization, variants)}, got ${chosen}, which has tensors of the type ${types.join(' and ')}. Tensors of this type cannot be loaded`;
   if (quantization === null || canLoadQuantization(quantization)) return null;
-  const names = others.map(({ name }) => name).filter(canLoadQuantization);
-  const instead = names.length === 0 ? 'a quantization such as Q4_K_M' : `one of ${names.join(', ')}`;
-  return `expected ${instead}, got ${quantization}, whose tensor types cannot be loaded`;
+  return `expected ${insteadOf(quantization, variants)}, got ${chosen}, whose tensor types cannot be loaded`;
+}
+
+/** Names what to take instead: first those that fit and are no mixtures of types. */
+function insteadOf(refused: string | null, variants: ModelInfo['quantizations']): string {
+  const others = variants.filter(({ name }) => name !== refused && canLoadQuantization(name));
+  const fitting = others.filter(({ fits }) => fits !== false);
+  const usable = fitting.length > 0 ? fitting : others;
+  const plain = usable.filter(({ name }) => !MIXTURE.test(name));
+  const names = (plain.length > 0 ? plain : usable).map(({ name }) => name);
+  return names.length === 0 ? 'a quantization such as Q4_K_M' : `one of ${names.join(', ')}`;
 }
 
 function problemOf(config: string | undefined): string | null {
@@ -126,10 +158,14 @@ function problemOf(config: string | undefined): string | null {
     readModelConfig(parseJsonObject(config, 'config.json'), undefined);
     return null;
   } catch (error) {
-    // The text is from the hub, and terminals obey control characters.
-    if (error instanceof CapstanError) return error.message.replace(/\p{Cc}/gu, '?');
+    if (error instanceof CapstanError) return shown(error.message);
     throw error;
   }
+}
+
+/** The text is from the hub, and terminals obey control characters. */
+function shown(message: string | null): string | null {
+  return message?.replace(/\p{Cc}/gu, '?') ?? null;
 }
 
 /** Returns the text of config.json from the cache, or undefined if the repository has none. */

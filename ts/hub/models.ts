@@ -60,13 +60,17 @@ export async function pullWith(name: string, options: PullOptions, system: HubSy
   return pull(hubName, settings, system, {
     signal,
     onProgress: (progress) => onProgress?.(progress),
-    beforeFiles: async (plan) =>
-      await onDownload?.(await describePlan(plan, await cachedConfig(plan), engineOptions, system)),
+    beforeFiles: async (plan, client) => {
+      if (onDownload === undefined) return;
+      const parts = { config: await cachedConfig(plan), options: engineOptions, client, system, signal };
+      await onDownload(await describePlan(plan, parts));
+    },
   });
 }
 
 /**
- * Returns what a load of a model would download, and whether it fits. Downloads nothing but config.json.
+ * Returns what a load of a model would download, and whether it fits. Downloads nothing but config.json and the
+ * headers of GGUF files.
  * @param name `ORG/NAME[@revision][:quantization or file]`
  * @throws CapstanError as {@link pullModel}.
  */
@@ -87,7 +91,8 @@ export async function infoWith(name: string, options: HubOptions, system: HubSys
   const file = plan.selection.texts.find(({ path }) => path === 'config.json');
   const purpose = { repository: hubName.repository, revision: plan.revision, file: 'config.json' };
   const config = file === undefined ? undefined : await client.getText(plan.listing.urlOf(file), purpose, signal);
-  return usingCache(settings.cacheDir, 'read', () => describePlan(plan, config, engineOptions, system));
+  const parts = { config, options: engineOptions, client, system, signal };
+  return usingCache(settings.cacheDir, 'read', () => describePlan(plan, parts));
 }
 
 /**

@@ -49,7 +49,7 @@ export interface PullHooks {
   signal: AbortSignal;
   onProgress: (progress: DownloadProgress) => void;
   /** Called once config.json is in the cache, if other files are missing. An error ends the pull. */
-  beforeFiles: (plan: PullPlan) => Promise<void>;
+  beforeFiles: (plan: PullPlan, client: HubClient) => Promise<void>;
 }
 
 /** A model that is in the cache. */
@@ -90,7 +90,7 @@ async function pullInto(
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
     const isConfig = ({ path }: HubFile): boolean => path === 'config.json';
     await downloadAll(selection.texts.filter(isConfig), transfer, hooks.signal);
-    if ((await missingOf(files, cache)).length > 0) await hooks.beforeFiles(plan);
+    if ((await missingOf(files, cache)).length > 0) await hooks.beforeFiles(plan, client);
     await checkDisk(plan, settings, system);
     const texts = selection.texts.filter((file) => !isConfig(file));
     await downloadAll(texts, transfer, hooks.signal);

@@ -13,9 +13,15 @@ export interface StoredTensor {
   numBytes: number;
 }
 
+/** A file, or the part of a remote one that has arrived. */
+export interface ByteSource {
+  /** Reads at least one byte, except at the end. */
+  read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
+}
+
 /** A file of a model that is open for reading. `name` is its name in error messages. */
 export interface WeightFile {
-  readonly handle: FileHandle;
+  readonly handle: ByteSource;
   readonly name: string;
   readonly size: number;
 }

@@ -18,6 +18,7 @@ import { locateModel } from '../../../ts/hub/locate';
 import { infoWith, pullWith, type PullOptions } from '../../../ts/hub/models';
 import { etagOf, HubServer, sha256, TOKEN } from '../../fakes/hub-server';
 import { closeTestSystems, testSystem, type TestSystem } from '../../fakes/hub-system';
+import { changedMetadata, ggufBytes, tinyGgufMetadata, tinyGgufTensors } from '../../fakes/tiny-gguf';
 import { tinyModel } from '../../fakes/tiny-model';
 
 const NAME = 'acme/tiny';
@@ -686,7 +687,8 @@ describe('a name', () => {
   });
 
   test('of a repository of GGUF files that the cache has needs no request', async () => {
-    hub.add(NAME, { 'tiny-Q8_0.gguf': 'eight', 'tiny-Q4_K_M.gguf': 'four' });
+    const bytes = ggufBytes({ metadata: tinyGgufMetadata() });
+    hub.add(NAME, { 'tiny-Q8_0.gguf': 'eight', 'tiny-Q4_K_M.gguf': bytes });
     const { path: eight } = await pull({}, `${NAME}:Q8_0`);
     const { path } = await locate(NAME);
     expect(path).not.toBe(eight);
@@ -733,6 +735,93 @@ describe('a name', () => {
       ),
     );
     expect(hub.downloads()).toEqual([]);
+  });
+
+  describe('of a GGUF file whose name does not show its types', () => {
+    const IQ2_XXS = 16;
+    const file = (type: number, tensor = 'blk.0.extra.weight'): Buffer =>
+      ggufBytes({
+        metadata: changedMetadata({
+          'qwen2.block_count': { uint32: 2 },
+          'qwen2.nextn_predict_layers': { uint32: 1 },
+        }),
+        tensors: [...tinyGgufTensors(), [tensor, { sizes: [256, 4096], type }]],
+      });
+    const MIXED = 'tiny-UD-Q4_K_XL.gguf';
+    const asked = (): string[] =>
+      hub.requests.filter(({ host }) => host === 'storage').map(({ path, range }) => `${path.split('/')[2]} ${range}`);
+
+    test('reads the header alone, and names a quantization to take instead', async () => {
+      const bytes = file(IQ2_XXS);
+      hub.add(NAME, { [MIXED]: bytes, 'tiny-UD-Q2_K_XL.gguf': 'two', 'tiny-Q4_K_M.gguf': 'four' });
+      const problem =
+        'expected one of Q4_K_M, got UD-Q4_K_XL, which has tensors of the type IQ2_XXS. ' +
+        'Tensors of this type cannot be loaded';
+      const range = `${MIXED} bytes=0-${bytes.length - 1}`;
+      await expect(locate(`${NAME}:Q4_K_XL`)).rejects.toMatchObject({
+        code: 'unsupported_model',
+        message: `acme/tiny: ${problem}`,
+      });
+      expect([asked(), existsSync(blob(bytes))]).toEqual([[range], false]);
+      expect(await infoWith(`${NAME}:Q4_K_XL`, {}, system)).toMatchObject({
+        problem,
+        quantizations: [
+          { name: 'Q4_K_M', fits: true },
+          { name: 'UD-Q2_K_XL', fits: true },
+          { name: 'UD-Q4_K_XL', fits: null },
+        ],
+      });
+    });
+
+    test.each([
+      ['a cut', { cutAfter: 100 }],
+      ['a host that ignores ranges', { ignoresRange: true }],
+    ])('after %s', async (_what, fault) => {
+      hub.add(NAME, { [MIXED]: file(IQ2_XXS) });
+      hub.fail(MIXED, fault);
+      await expect(locate(`${NAME}:${MIXED}`)).rejects.toMatchObject(
+        refusal('unsupported_model', /^acme\/tiny: expected a quantization such as Q4_K_M, got UD-Q4_K_XL, which has/),
+      );
+    });
+
+    test('in any of its parts', async () => {
+      hub.add(NAME, {
+        'tiny-Q8_0-00001-of-00002.gguf': ggufBytes({ metadata: tinyGgufMetadata(), tensors: tinyGgufTensors() }),
+        'tiny-Q8_0-00002-of-00002.gguf': file(IQ2_XXS),
+      });
+      expect((await infoWith(NAME, {}, system)).problem).toMatch(/got Q8_0, which has tensors of the type IQ2_XXS/);
+    });
+
+    test('also from the cache', async () => {
+      hub.add(NAME, { [MIXED]: file(IQ2_XXS) });
+      await pull();
+      hub.requests.length = 0;
+      expect((await infoWith(NAME, {}, system)).problem).toMatch(/IQ2_XXS/);
+      expect(asked()).toEqual([]);
+    });
+
+    test('takes types in layers that a load leaves out', async () => {
+      hub.add(NAME, { [MIXED]: file(IQ2_XXS, 'blk.1.extra.weight') });
+      expect((await infoWith(NAME, {}, system)).problem).toBeNull();
+    });
+
+    test('says that an architecture cannot be loaded', async () => {
+      const metadata = changedMetadata({ 'general.architecture': { string: 'mamba\u001b' } });
+      hub.add(NAME, { [MIXED]: ggufBytes({ metadata, tensors: tinyGgufTensors() }) });
+      expect((await infoWith(NAME, {}, system)).problem).toMatch(
+        /^tiny-UD-Q4_K_XL\.gguf: general\.architecture: expected one of the architectures .* got "mamba[^\p{Cc}]*"$/u,
+      );
+    });
+
+    test('says that a file is no GGUF file', async () => {
+      hub.add(NAME, { [MIXED]: 'a text that is longer than the header' });
+      expect((await infoWith(NAME, {}, system)).problem).toMatch(/expected a GGUF file, which starts with GGUF/);
+    });
+
+    test('of a gated model leaves the error to the download', async () => {
+      hub.add(NAME, { [MIXED]: file(IQ2_XXS) }, { isGated: true });
+      expect((await infoWith(NAME, {}, system)).problem).toBeNull();
+    });
   });
 });
 

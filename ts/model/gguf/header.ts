@@ -17,7 +17,7 @@ export interface GgufHeader {
 const MAGIC = 'GGUF';
 const VERSIONS = [2, 3];
 /** Metadata and tensor table. Files with the largest vocabularies in use have about 20 MB. */
-const MAX_HEADER_BYTES = 64 << 20;
+export const MAX_HEADER_BYTES = 64 << 20;
 const MAX_TENSORS = 65_536;
 const MAX_TENSOR_NAME_BYTES = 1024;
 const MAX_DIMENSIONS = 4;
@@ -35,17 +35,21 @@ export async function readGgufHeader(
   name: string,
   isWanted: (key: string) => boolean = () => true,
 ): Promise<GgufHeader> {
-  return withWeightFile(path, name, async (file) => {
-    const reader = new ByteReader(file, MAX_HEADER_BYTES);
-    await checkMagic(reader, file);
-    const numTensors = reader.takeUint64();
-    const numValues = reader.takeUint64();
-    const strings = new MetadataReader(reader, name, isWanted);
-    const metadata = await strings.read(numValues);
-    const tensors = await readTensorTable(reader, strings, file, numTensors);
-    placeTensors(tensors, file, alignUp(reader.position, readAlignment(metadata, name)), readAlignment(metadata, name));
-    return { name, metadata, values: strings.values, tensors };
-  });
+  return withWeightFile(path, name, (file) => readHeader(file, isWanted));
+}
+
+/** {@link readGgufHeader} of a file that is open. Its bytes are read in order. */
+export async function readHeader(file: WeightFile, isWanted: (key: string) => boolean): Promise<GgufHeader> {
+  const { name } = file;
+  const reader = new ByteReader(file, MAX_HEADER_BYTES);
+  await checkMagic(reader, file);
+  const numTensors = reader.takeUint64();
+  const numValues = reader.takeUint64();
+  const strings = new MetadataReader(reader, name, isWanted);
+  const metadata = await strings.read(numValues);
+  const tensors = await readTensorTable(reader, strings, file, numTensors);
+  placeTensors(tensors, file, alignUp(reader.position, readAlignment(metadata, name)), readAlignment(metadata, name));
+  return { name, metadata, values: strings.values, tensors };
 }
 
 /** Leaves the two counts of the header in the buffer. */
