@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "native/backend/panel_reader.h"
+#include "native/backend/weight_faults.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -39,9 +40,7 @@ std::vector<T> read_values(const TensorSlice& slice, DType dtype) {
     } else {
       values.push_back(value);
     }
-    if (!std::isfinite(stored))
-      throw Error(ErrorCode::kInvalidModel,
-                  "tensor " + slice.tensor->name + " holds a value too large for " + dtype_name(dtype));
+    if (!std::isfinite(stored)) refuse_too_large(slice.tensor->name, dtype);
   }
   return values;
 }

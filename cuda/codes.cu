@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "native/backend/panel_reader.h"
+#include "native/backend/weight_faults.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -255,12 +256,10 @@ void pack_row(const RowCodes& from, const DeviceCodes& codes, const DepthSplit& 
               static_cast<uint8_t>(code >> 4 << bit % 8);
         }
       }
-      if (codes.is_fp8 && (code & 0x7f) == 0x7f)
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds NaN or Inf");
+      if (codes.is_fp8 && (code & 0x7f) == 0x7f) refuse_non_finite(name);
       if (!may_overflow) continue;
       const float value = value_of(codes, code, scales);
-      if (!(std::abs(f16_to_float(float_to_f16(value))) <= kMaxF16))
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for f16");
+      if (!(std::abs(f16_to_float(float_to_f16(value))) <= kMaxF16)) refuse_too_large(name, DType::kF16);
     }
   });
   for (int block = 0; block < std::min(codes.num_blocks, static_cast<int>(from.block_scales.size())); ++block) {

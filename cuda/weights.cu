@@ -7,6 +7,7 @@
 #include "cuda/codes.h"
 #include "native/backend/panel_reader.h"
 #include "native/backend/row_quantizer.h"
+#include "native/backend/weight_faults.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -112,8 +113,7 @@ void upload_quantized_floats(const MatrixSource& source, const UploadOptions& op
                       uint16_t& bits = rows[static_cast<size_t>(lane * cols + k)];
                       bits = options.dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
                       if (options.dtype == DType::kF16 && (bits & 0x7c00) == 0x7c00)
-                        throw Error(ErrorCode::kInvalidModel,
-                                    "tensor " + source.slices[0].tensor->name + " holds a value too large for f16");
+                        refuse_too_large(source.slices[0].tensor->name, DType::kF16);
                     }
                   });
                   pack_tile(rows.data(), split, reinterpret_cast<uint16_t*>(to));

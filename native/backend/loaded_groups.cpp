@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "native/backend/weight_faults.h"
 #include "native/base/error.h"
 #include "native/base/number.h"
 
@@ -135,10 +136,9 @@ void LoadedGroups::load_scales() {
     }
     if (groups_.layout == CodeLayout::kInt8Max) bits = float_bits(block_scale(type_, bits, 0) / 127);
     const float scale = e4m3_values.empty() ? block_scale(type_, bits, 0) : e4m3_values[bits];
-    if (!(std::abs(scale) <= kMaxScale)) {
-      const char* faults = type_.scale == ScaleKind::kE4m3 ? "negative, NaN or too large" : "NaN, Inf or too large";
-      throw Error(ErrorCode::kInvalidModel, "tensor " + tensor_.name + " holds a scale that is " + faults);
-    }
+    if (!(std::abs(scale) <= kMaxScale))
+      refuse_scale(tensor_.name,
+                   type_.scale == ScaleKind::kE4m3 ? "negative, NaN or too large" : "NaN, Inf or too large");
     const auto to = static_cast<size_t>(is_by_column(groups_) ? i % rows * cols + i / rows : i);
     scales_[to] = bits;
     scale_values_[to] = scale;

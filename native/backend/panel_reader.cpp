@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "native/backend/loaded_groups.h"
+#include "native/backend/weight_faults.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
@@ -56,11 +57,6 @@ void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64
   if (to_dtype == DType::kF32) return convert_to<uint32_t, float_bits>(from_dtype, from, to, count);
   if (to_dtype == DType::kBf16) return convert_to<uint16_t, float_to_bf16>(from_dtype, from, to, count);
   convert_to<uint16_t, float_to_f16>(from_dtype, from, to, count);
-}
-
-[[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {
-  const std::string fault = is_in_file ? "NaN or Inf" : std::string("a value too large for ") + dtype_name(to_dtype);
-  throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + " holds " + fault);
 }
 
 // Returns the row of the file that holds row `row` of the tensor.
@@ -144,7 +140,9 @@ void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype,
     read_row_bytes(slice, row, rows, file_bytes(tensor, slice.col_begin), row_bytes, from);
   }
   if (file_dtype != dtype) convert(file_dtype, from, dtype, to, count);
-  if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(file_dtype, from, count));
+  if (!has_non_finite(dtype, to, count)) return;
+  if (has_non_finite(file_dtype, from, count)) refuse_non_finite(tensor.name);
+  refuse_too_large(tensor.name, dtype);
 }
 
 // values = the x of -exp(x).
@@ -306,7 +304,7 @@ void PanelReader::read_quantized(const MatrixSource& source, int64_t panel, cons
     for (int i = 0; i < count; ++i) {
       const auto* bytes_of_row = reinterpret_cast<const uint8_t*>(raw_.data() + i * row_bytes);
       if (!unpack_blocks(format, bytes_of_row, blocks.count, slice.tensor->factor, row_))
-        throw Error(ErrorCode::kInvalidModel, "tensor " + slice.tensor->name + " holds a scale that is NaN or Inf");
+        refuse_scale(slice.tensor->name, "NaN or Inf");
       use(lane + i, row_);
     }
     bytes += count * row_bytes;

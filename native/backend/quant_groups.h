@@ -48,7 +48,9 @@ void quantize_groups(const float* values, int64_t cols, int group_size, const st
     const int count = static_cast<int>(std::min<int64_t>(group_size, cols - begin));
     const uint16_t scale = quantize_group(values + begin, count, row.codes.data() + begin);
     if ((scale & 0x7c00) == 0x7c00)
-      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
+      throw Error(ErrorCode::kInvalidModel, "tensor " + name +
+                                                ": expected values whose scale f16 can hold, got a larger one. "
+                                                "Load the model without quantization");
     row.scales[static_cast<size_t>(begin / group_size)] = scale;
   }
 }

@@ -1,4 +1,5 @@
 #include "native/model/checkpoint_files.h"
+#include "native/backend/weight_faults.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -100,7 +101,7 @@ std::vector<float> CheckpointFiles::read_floats(const std::string& tensor, const
   check_size(tensor, entry, static_cast<int64_t>(count * sizeof(float)));
   read_fully(tensor, file_at(tensor, entry.file_idx).fd, entry.offset, values.data(), count * sizeof(float));
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-    refuse_tensor(tensor, "a table in its file holds NaN or Inf");
+    refuse_tensor(tensor, std::string("expected finite values in its table, got NaN or Inf. ") + kDamagedFile);
   return values;
 }
 

@@ -313,7 +313,7 @@ TEST(adapters_are_refused_with_their_tensor) {
   twice.add(0, "q_proj", 4, 64, 128).source.modules.push_back(twice.source.modules[0]);
   EXPECT(has(refusal(twice), "expected one entry for q_proj of its layer, got two"));
   invalid.add(0, "q_proj", 4, 64, 128, INFINITY);
-  EXPECT(has(refusal(invalid), "layers.0.q_proj.lora_A holds NaN or Inf"));
+  EXPECT(has(refusal(invalid), "layers.0.q_proj.lora_A: expected finite values, got NaN or Inf"));
   TinyAdapter attention(7), mlp(8);
   attention.add(0, "v_proj", 8, 64, 64).add(0, "qkv_proj", 8, 64, 256);
   EXPECT(has(refusal(attention), "layers.0.qkv_proj.lora_A: expected qkv_proj or its parts, got v_proj too"));

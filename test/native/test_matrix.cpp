@@ -121,20 +121,25 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
 }
 
 TEST(matrix_refuses_nan_and_inf_and_names_the_tensor) {
+  const std::string non_finite =
+      "invalid_model: tensor layers.3.odd: expected finite values, got NaN or Inf. The file is damaged: "
+      "download the model again, or use another file or quantization of it";
   for (const DType file_dtype : kDTypes) {
     for (const DType dtype : kDTypes) {
       for (const float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(),
                               -std::numeric_limits<float>::infinity()}) {
-        EXPECT_EQ(message_with(bad, file_dtype, dtype, false),
-                  std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
-        EXPECT_EQ(message_with(bad, file_dtype, dtype, true),
-                  std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
+        EXPECT_EQ(message_with(bad, file_dtype, dtype, false), non_finite);
+        EXPECT_EQ(message_with(bad, file_dtype, dtype, true), non_finite);
       }
       EXPECT_EQ(message_with(60000.0f, file_dtype, dtype, false), std::string());
     }
   }
   EXPECT_EQ(message_with(1e6f, DType::kBf16, DType::kF16, false),
-            std::string("invalid_model: tensor layers.3.odd holds a value too large for f16"));
+            std::string("invalid_model: tensor layers.3.odd: expected values that f16 can hold, got a larger one. "
+                        "Set dtype (--dtype) to bf16"));
+  EXPECT_EQ(message_with(std::numeric_limits<float>::max(), DType::kF32, DType::kBf16, false),
+            std::string("invalid_model: tensor layers.3.odd: expected values that bf16 can hold, got a larger one. "
+                        "Set dtype (--dtype) to f32, on the CPU"));
 }
 
 TEST(matrix_refuses_a_truncated_file) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "native/backend/panel_reader.h"
+#include "native/backend/weight_faults.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 #include "native/base/number.h"
@@ -69,9 +70,7 @@ class PanelsOfB {
 
   void check_range(const TensorSlice& slice, const std::vector<float>& values) const {
     const auto fits = [&](float value) { return std::isfinite(rounded(value)); };
-    if (!std::ranges::all_of(values, fits))
-      throw Error(ErrorCode::kInvalidModel,
-                  "tensor " + slice.tensor->name + " holds a value too large for " + dtype_name(dtype_));
+    if (!std::ranges::all_of(values, fits)) refuse_too_large(slice.tensor->name, dtype_);
   }
 
   float rounded(float value) const {
