@@ -100,10 +100,11 @@ export function checkGenerationFields({
     throw new ApiError('invalid_value', 'prompt_logprobs: not allowed with "stream": true', {
       param: 'prompt_logprobs',
     });
-  if (bestOf !== undefined && bestOf !== n)
+  // Clients send 1, their default, beside another n.
+  if (bestOf !== undefined && bestOf !== n && bestOf !== 1)
     throw new ApiError(
       'unsupported_value',
-      `best_of: expected ${n}, the value of n, got ${bestOf}. This server returns all choices that it generates.`,
+      `best_of: expected ${n === 1 ? '1' : `1 or ${n}, the value of n`}, got ${bestOf}. This server returns all choices that it generates.`,
       { param: 'best_of' },
     );
 }

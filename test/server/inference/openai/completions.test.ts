@@ -350,7 +350,7 @@ test.each<[body: object, code: string, param: string]>([
   expect(fake.requests).toHaveLength(0);
 });
 
-test.each([{ suffix: '' }, { suffix: null }, { best_of: 1 }, { n: 2, best_of: 2 }, { user: 5 }, { model: '' }])(
+test.each([{ suffix: '' }, { suffix: null }, { best_of: 1 }, { n: 2, best_of: 2 }, { n: 2, best_of: 1 }, { user: 5 }, { model: '' }])(
   '%j passes',
   async (body) => {
     expect((await send(body)).status).toBe(200);
