@@ -68,6 +68,7 @@ export { trimBlanks } from './base/blanks';
 export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
 export { anthropicModel, anthropicModelPage } from './inference/anthropic/models';
+export { threadNotFound } from './inference/anthropic/request';
 export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
 export { errorMessageIn } from './inference/conversion/upstream-reader';
 export {

@@ -81,8 +81,11 @@ export function namedEvent(name: string, data: object): string {
   return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-function anthropicBody({ status, message }: ApiError, requestId: string): string {
-  return JSON.stringify({ type: 'error', error: { type: anthropicType(status), message }, request_id: requestId });
+function anthropicBody({ status, message, code }: ApiError, requestId: string): string {
+  // The official client sends the whole conversation again after this code.
+  const details = code === 'thread_not_found' ? { details: { error_code: code } } : {};
+  const error = { type: anthropicType(status), message, ...details };
+  return JSON.stringify({ type: 'error', error, request_id: requestId });
 }
 
 const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {

@@ -26,6 +26,7 @@ export const ERROR_KINDS = {
   batch_not_found: { status: 404, type: 'invalid_request_error' },
   response_not_found: { status: 404, type: 'invalid_request_error' },
   completion_not_found: { status: 404, type: 'invalid_request_error' },
+  thread_not_found: { status: 404, type: 'invalid_request_error' },
   unknown_url: { status: 404, type: 'invalid_request_error' },
   method_not_allowed: { status: 405, type: 'invalid_request_error' },
   request_timeout: { status: 408, type: 'invalid_request_error' },

@@ -41,7 +41,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
           load_inplace: isInPlace,
           model,
         } = await validate(LOAD_REQUEST, value);
-        if (isInPlace === true) throw unsupportedValue('load_inplace', true);
+        if (isInPlace === true) throw unsupportedValue('load_inplace', true, 'false or no value');
         const entry = models.find(model);
         const endReservation = models.reserve(name);
         if (endReservation === undefined)

@@ -1,6 +1,7 @@
 import type { ChatOptions, ReasoningEffort, ToolChoice } from '../../../ts';
 import { EFFORT_VARIABLES, templateKwargs } from '../openai/chat-request';
 import type { ConversationCall } from '../conversation/generate-chat';
+import { ApiError } from '../../base/errors';
 import type { JsonText } from '../../base/json/json-text';
 import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
@@ -41,6 +42,7 @@ export async function parseMessagesRequest(
 ): Promise<MessagesCall> {
   const request = await validate(MESSAGES_REQUEST, value, MESSAGES_NULLS);
   refuseUnsupported(value, MESSAGES_UNSUPPORTED);
+  if (request.thread?.type === 'continue') throw threadNotFound();
   const call = toCall(request, settings);
   return {
     ...call,
@@ -54,6 +56,15 @@ export async function parseMessagesRequest(
       clampMaxTokens: true,
     },
   };
+}
+
+/** For a request that has only the new messages of a conversation: no server here stores the others. */
+export function threadNotFound(): ApiError {
+  return new ApiError(
+    'thread_not_found',
+    'thread: expected all messages of the conversation, because threads are not stored. Send them with "type": "create"',
+    { param: 'thread' },
+  );
 }
 
 /** Parses a request to count the tokens of a prompt. */

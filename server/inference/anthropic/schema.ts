@@ -96,6 +96,7 @@ export const MESSAGES_REQUEST = object(
     repetition_penalty: above(0),
     seed: integer({ description: 'a 64-bit integer' }),
     cache_salt: CALL_PROPERTIES.cache_salt,
+    thread: object({ type: oneOf('create', 'continue'), previous_message_id: string }, ['type']),
   },
   ['messages', 'max_tokens'],
 );
@@ -113,6 +114,7 @@ export const MESSAGES_NULLS: NullMap = {
   thinking: {},
   output_config: { format: {} },
   output_format: {},
+  thread: {},
 };
 
 export type MessagesRequest = Static<typeof MESSAGES_REQUEST>;

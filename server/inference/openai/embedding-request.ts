@@ -38,7 +38,7 @@ export async function parseEmbeddingRequest(
   checkOneInput(request);
   // Token ids are used unchanged. They are the way to leave special tokens out.
   if (addsTokens === false && input !== undefined && hasTexts(input))
-    throw unsupportedValue('add_special_tokens', false);
+    throw unsupportedValue('add_special_tokens', false, 'true or no value beside texts');
   const { normalize = activation } = request;
   if (activation !== undefined && normalize !== activation)
     throw new ApiError('invalid_value', `normalize: expected the value of use_activation, got ${normalize}`, {

@@ -54,7 +54,7 @@ function fromStructuredOutputs(outputs: Record<string, unknown> | undefined): Re
   const param = 'structured_outputs';
   if (outputs === undefined) return undefined;
   const unsupported = UNSUPPORTED.find((field) => isPresent(outputs[field]) && outputs[field] !== false);
-  if (unsupported !== undefined) throw unsupportedValue(param, unsupported);
+  if (unsupported !== undefined) throw unsupportedValue(`${param}.${unsupported}`, outputs[unsupported], 'no value');
   const kinds = KINDS.filter(
     (kind) => isPresent(outputs[kind]) && !(kind === 'json_object' && outputs[kind] === false),
   );

@@ -1,22 +1,33 @@
 import { ApiError } from '../../base/errors';
 import { show } from '../../base/json/validate';
 
-/** Returns whether a value would change the response if it were supported. */
-type ChangesResponse = (value: unknown) => boolean;
+/** The values of a field that change nothing. */
+interface Harmless {
+  has: (value: unknown) => boolean;
+  /** For errors: what the field may be. */
+  expected: string;
+}
 
-const always: ChangesResponse = () => true;
-const unlessEmpty: ChangesResponse = (value) => !(Array.isArray(value) && value.length === 0);
-const is =
-  (effective: unknown): ChangesResponse =>
-  (value) =>
-    value === effective;
-const not =
-  (...defaults: unknown[]): ChangesResponse =>
-  (value) =>
-    !defaults.includes(value);
+const always: Harmless = { has: () => false, expected: 'no value' };
+const unlessEmpty: Harmless = {
+  has: (value) => Array.isArray(value) && value.length === 0,
+  expected: '[] or no value',
+};
+const onlyText: Harmless = {
+  has: (value) => Array.isArray(value) && value.every((one) => one === 'text'),
+  expected: '["text"] or no value',
+};
+const is = (effective: unknown): Harmless => ({
+  has: (value) => value !== effective,
+  expected: typeof effective === 'boolean' ? `${!effective} or no value` : `another value than ${show(effective)}`,
+});
+const not = (...defaults: unknown[]): Harmless => ({
+  has: (value) => defaults.includes(value),
+  expected: `${defaults.map(show).join(' or ')} or no value`,
+});
 
 /** Fields of other servers. Values that would change the response are refused, all others are ignored. */
-export type UnsupportedFields = Readonly<Record<string, ChangesResponse>>;
+export type UnsupportedFields = Readonly<Record<string, Harmless>>;
 
 const COMMON_UNSUPPORTED: UnsupportedFields = {
   grammar: always,
@@ -51,7 +62,7 @@ export const CHAT_UNSUPPORTED: UnsupportedFields = {
   chat_template: always,
   documents: unlessEmpty,
   input_ids: always,
-  modalities: (value) => !Array.isArray(value) || value.some(not('text')),
+  modalities: onlyText,
   audio: always,
   web_search_options: always,
 };
@@ -68,7 +79,7 @@ export const RESPONSES_UNSUPPORTED: UnsupportedFields = {
   conversation: always,
   prompt: always,
   truncation: not('disabled'),
-  modalities: (value) => !Array.isArray(value) || value.some(not('text')),
+  modalities: onlyText,
   chat_template: always,
 };
 
@@ -85,7 +96,7 @@ export const TOKENIZE_UNSUPPORTED: UnsupportedFields = { chat_template: always }
 const POOLING_UNSUPPORTED: UnsupportedFields = {
   priority: not(0),
   // Inputs always lose their end.
-  truncation_side: is('left'),
+  truncation_side: not('right'),
   truncate: is(true),
   padding: not('do_not_pad'),
   mm_processor_kwargs: always,
@@ -120,14 +131,17 @@ export const RERANK_UNSUPPORTED: UnsupportedFields = {
 
 /** Throws ApiError `unsupported_value` for the first field with a value that would change the response. */
 export function refuseUnsupported(body: unknown, fields: UnsupportedFields): void {
-  for (const [field, changesResponse] of Object.entries(fields)) {
+  for (const [field, { has, expected }] of Object.entries(fields)) {
     const value = (body as Readonly<Record<string, unknown>>)[field];
-    if (value !== undefined && value !== null && changesResponse(value)) throw unsupportedValue(field, value);
+    if (value !== undefined && value !== null && !has(value)) throw unsupportedValue(field, value, expected);
   }
 }
 
-export function unsupportedValue(param: string, value: unknown): ApiError {
-  return new ApiError('unsupported_value', `${param}: ${show(value)} is not supported in this version of the server`, {
-    param,
-  });
+/** @param expected The values that are supported. */
+export function unsupportedValue(param: string, value: unknown, expected: string): ApiError {
+  return new ApiError(
+    'unsupported_value',
+    `${param}: expected ${expected}, got ${show(value)}, which this version of the server does not support`,
+    { param },
+  );
 }

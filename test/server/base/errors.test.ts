@@ -34,6 +34,7 @@ const rows: [code: ApiErrorCode, status: number, type: string, retryAfter?: RegE
   ['deployment_not_found', 404, 'invalid_request_error'],
   ['response_not_found', 404, 'invalid_request_error'],
   ['completion_not_found', 404, 'invalid_request_error'],
+  ['thread_not_found', 404, 'invalid_request_error'],
   ['file_not_found', 404, 'invalid_request_error'],
   ['batch_not_found', 404, 'invalid_request_error'],
   ['storage_full', 507, 'server_error'],

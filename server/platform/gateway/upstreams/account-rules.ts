@@ -1,4 +1,4 @@
-import { ApiError } from 'capstan/internal';
+import { ApiError, threadNotFound } from 'capstan/internal';
 import type { UpstreamSettings } from '../targets';
 import { COUNTED_BY, type UpstreamRoute } from './routes';
 
@@ -84,6 +84,16 @@ function* partsOf(messages: unknown): Generator<Json> {
 /** Whether a part names a file or an item that the account stores. */
 function isReference({ file_id: file, audio, type }: Json): boolean {
   return isSet(file) || isSet(objectOf(audio).id) || STORED_TYPES.has(type);
+}
+
+/**
+ * Whether a request asks to store its conversation in the account. Throws ApiError for one that continues a stored
+ * conversation. The official client then sends all messages.
+ */
+export function startsThread(route: UpstreamRoute, { thread }: Json): boolean {
+  if (route !== 'messages' || !isSet(thread)) return false;
+  if (objectOf(thread).type === 'continue') throw threadNotFound();
+  return true;
 }
 
 /**

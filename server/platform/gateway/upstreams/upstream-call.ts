@@ -17,7 +17,7 @@ import {
 import type { UpstreamRequest } from '../request-head';
 import type { TargetReplica, UpstreamSettings } from '../targets';
 import type { UpstreamResponse } from '../upstream';
-import { checkAccount, mustNotStore } from './account-rules';
+import { checkAccount, mustNotStore, startsThread } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
 import type { ResponseMemory } from './response-memory';
@@ -129,6 +129,7 @@ export class UpstreamCall {
     this.#isStream = value.stream === true;
     if (this.#isStream && this.#parts.path.endsWith('/completions'))
       changes.stream_options = this.#withUsage(value.stream_options);
+    if (startsThread(this.#route, value)) changes.thread = null;
     if (mustNotStore(this.#route, value, this.#parts.replica.upstream)) changes.store = false;
     return this.#requestFor(this.#route, withFields(body, changes));
   }

@@ -458,3 +458,28 @@ test.each([true, false])('a client that leaves ends the generation, streaming: %
   await until(() => fake.aborted.length === 1);
   await until(() => engine.stats().numRunning === 0);
 });
+
+describe('threads are not stored, so the client sends the whole conversation', () => {
+  test('in a tool runner', async () => {
+    script(callText('get_weather', { city: 'Bonn' }), callText('get_weather', { city: 'Köln' }), 'It rains.');
+    const run = jest.fn(({ city }: { city: string }) => `rain in ${city}`);
+    const runner = client.beta.messages.toolRunner({
+      ...BASE,
+      messages: [{ role: 'user', content: 'What is the weather?' }],
+      tools: [{ ...WEATHER, run, parse: (input: unknown) => input as { city: string } } as never],
+    });
+    const { content } = await runner;
+    expect(content).toMatchObject([{ type: 'text', text: 'It rains.' }]);
+    expect(run).toHaveBeenCalledTimes(2);
+    expect(prompts).toHaveLength(3);
+    for (const text of ['What is the weather?', 'rain in Bonn', 'rain in Köln']) expect(prompts[2]).toContain(text);
+  });
+
+  test('in a conversation', async () => {
+    script('One', 'Two', 'Three');
+    const thread = client.beta.messages.thread(BASE);
+    for (const content of ['first', 'second', 'third']) await thread.send({ role: 'user', content });
+    expect(prompts).toHaveLength(3);
+    for (const text of ['first', 'One', 'second', 'Two', 'third']) expect(prompts[2]).toContain(text);
+  });
+});

@@ -305,12 +305,17 @@ describe('structured output', () => {
     ],
     ['nothing asked for', { structured_outputs: {} }, 'invalid_value', 'structured_outputs'],
     ['two kinds', { structured_outputs: { choice: ['a'], regex: 'a' } }, 'invalid_value', 'structured_outputs'],
-    ['a structural tag', { structured_outputs: { structural_tag: '{}' } }, 'unsupported_value', 'structured_outputs'],
+    [
+      'a structural tag',
+      { structured_outputs: { structural_tag: '{}' } },
+      'unsupported_value',
+      'structured_outputs.structural_tag',
+    ],
     [
       'a rule for blanks',
       { structured_outputs: { json: {}, whitespace_pattern: ' ' } },
       'unsupported_value',
-      'structured_outputs',
+      'structured_outputs.whitespace_pattern',
     ],
     ['an empty choice', { structured_outputs: { choice: [] } }, 'invalid_value', 'structured_outputs'],
     ['a choice that is empty', { structured_outputs: { choice: [''] } }, 'invalid_value', 'structured_outputs'],
@@ -347,8 +352,11 @@ describe('structured output', () => {
   });
 
   test.each<[structuredOutputs: object, message: string]>([
-    [{ regex: 'a', whitespace_pattern: ' ' }, 'structured_outputs: "whitespace_pattern" is not supported'],
-    [{ regex: 'a', disable_any_whitespace: true }, 'structured_outputs: "disable_any_whitespace" is not supported'],
+    [{ regex: 'a', whitespace_pattern: ' ' }, 'structured_outputs.whitespace_pattern: expected no value, got " "'],
+    [
+      { regex: 'a', disable_any_whitespace: true },
+      'structured_outputs.disable_any_whitespace: expected no value, got true',
+    ],
     [{}, 'structured_outputs: expected exactly one of json, json_object, regex, choice, grammar, got none'],
     [{ choice: [] }, 'structured_outputs.choice: expected an array of 1 to 10000 strings, none of them empty'],
   ])('%j names what is wrong', async (structuredOutputs, message) => {

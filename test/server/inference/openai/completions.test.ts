@@ -350,12 +350,35 @@ test.each<[body: object, code: string, param: string]>([
   expect(fake.requests).toHaveLength(0);
 });
 
-test.each([{ suffix: '' }, { suffix: null }, { best_of: 1 }, { n: 2, best_of: 2 }, { n: 2, best_of: 1 }, { user: 5 }, { model: '' }])(
-  '%j passes',
-  async (body) => {
-    expect((await send(body)).status).toBe(200);
-  },
-);
+test.each([
+  [{ suffix: 'x' }, 'suffix: expected "" or no value, got "x", which this version of the server does not support'],
+  [
+    { use_beam_search: true },
+    'use_beam_search: expected false or no value, got true, which this version of the server does not support',
+  ],
+  [
+    { stop_regex: ['a'] },
+    'stop_regex: expected [] or no value, got ["a"], which this version of the server does not support',
+  ],
+  [
+    { n: 2, best_of: 3 },
+    'best_of: expected 1 or 2, the value of n, got 3. This server returns all choices that it generates.',
+  ],
+])('says what is supported in place of %j', async (body, message) => {
+  expect((await send(body)).json).toMatchObject({ error: { message } });
+});
+
+test.each([
+  { suffix: '' },
+  { suffix: null },
+  { best_of: 1 },
+  { n: 2, best_of: 2 },
+  { n: 2, best_of: 1 },
+  { user: 5 },
+  { model: '' },
+])('%j passes', async (body) => {
+  expect((await send(body)).status).toBe(200);
+});
 
 test('answers 404 for an unknown model', async () => {
   expect(errorOf(await send({ model: 'x' }))).toMatchObject({ status: 404, code: 'model_not_found', param: 'model' });

@@ -299,6 +299,24 @@ test.each([
   expect(numSeen).toBe(0);
 });
 
+test('no thread is stored in the account, and none is continued', async () => {
+  const { url } = await startUpstream(echo, { interfaces: ['messages'] });
+  const ask = (thread: object): Promise<Response> =>
+    post(url, { model: 'm', messages: [], thread }, '/v1/messages', { headers: { 'anthropic-beta': 'threads' } });
+  const { body } = (await (await ask({ type: 'create' })).json()) as Echo;
+  expect(JSON.parse(body)).toEqual({ model: 'm', messages: [], thread: null });
+  const refused = await ask({ type: 'continue', previous_message_id: 'msg_1' });
+  const { error } = (await refused.json()) as { error: object };
+  expect([refused.status, error]).toEqual([
+    404,
+    {
+      type: 'not_found_error',
+      message: expect.stringContaining('threads are not stored') as string,
+      details: { error_code: 'thread_not_found' },
+    },
+  ]);
+});
+
 test.each([
   ['responses', { service_tier: 'auto', tools: [{ type: 'custom', name: 'f' }, { type: 'local_shell' }], input: 'a' }],
   [
