@@ -78,7 +78,8 @@ export const RESPONSES_UNSUPPORTED: UnsupportedFields = {
   background: is(true),
   conversation: always,
   prompt: always,
-  truncation: not('disabled'),
+  // An input that is too long is an error, so 'auto' changes no answer.
+  truncation: not('disabled', 'auto'),
   modalities: onlyText,
   chat_template: always,
 };

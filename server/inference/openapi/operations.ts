@@ -175,7 +175,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /v1/messages': {
     response: 'Message',
     event: 'MessageEvent',
-    errors: COMPUTE_ERRORS,
+    errors: [...COMPUTE_ERRORS, 'thread_not_found'],
     examples: {
       question: { messages: QUESTION, max_tokens: 16 },
       tools: {

@@ -269,6 +269,7 @@ test('the count of input tokens is that of the same request', async () => {
     { input: [{ role: 'user' as const, content: 'Hi' }], tools: [WEATHER], reasoning: { effort: 'high' as const } },
     { input: 'More', previous_response_id: first.id },
     { input: 'JSON', text: { format: { type: 'json_object' as const } }, truncation: 'disabled' as const },
+    { input: 'Hi', truncation: 'auto' as const },
   ];
   const counts: number[] = [];
   for (const body of bodies) {
@@ -494,7 +495,7 @@ test.each<[string, object, string]>([
   ['a stored prompt', { prompt: { id: 'p' } }, 'prompt'],
   ['more alternatives than the limit', { top_logprobs: 21 }, 'top_logprobs'],
   ['a number of alternatives below zero', { top_logprobs: -1 }, 'top_logprobs'],
-  ['truncation', { truncation: 'auto' }, 'truncation'],
+  ['truncation', { truncation: 'middle' }, 'truncation'],
   ['stream options without a stream', { stream_options: { include_obfuscation: false } }, 'stream_options'],
   ['an item of an unknown type', { input: [{ type: 'computer_call' }] }, 'input[0].type'],
   ['a call without its id', { input: [{ type: 'function_call', name: 'f', arguments: '{}' }] }, 'input[0].call_id'],
