@@ -126,7 +126,6 @@ const MAX_SHOWN = 120;
 /** Formats a value for an error message: bounded, on one line, without calling any of the value's methods. */
 export function showValue(value: unknown): string {
   if (typeof value === 'string') return escapeControls(JSON.stringify(cut(value, MAX_SHOWN)));
-  if (typeof value === 'bigint') return `${value}n`;
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (ArrayBuffer.isView(value)) return `a ${value.constructor.name}`;
   if (typeof value === 'function') return 'a function';

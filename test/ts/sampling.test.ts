@@ -126,7 +126,7 @@ test.each<[params: Record<string, unknown>, param: string, expected: string, rec
   [{ repetitionPenalty: Infinity }, 'repetitionPenalty', 'a number above 0', 'Infinity'],
   [{ seed: 1.5 }, 'seed', 'an integer', '1.5'],
   [{ seed: 2 ** 60 }, 'seed', 'a bigint for an integer this large', '1152921504606847000'],
-  [{ seed: 2n ** 63n }, 'seed', 'a 64-bit integer', '9223372036854775808n'],
+  [{ seed: 2n ** 63n }, 'seed', 'a 64-bit integer', '9223372036854775808'],
   [{ maxTokens: -1 }, 'maxTokens', 'an integer of 0 or more', '-1'],
   [{ minTokens: 6, maxTokens: 5 }, 'minTokens', 'an integer from 0 to 5', '6'],
   [{ stop: '' }, 'stop[0]', 'a string of at least one character', '""'],

@@ -120,7 +120,7 @@ export class BatchService {
   async create({ identity, reach = null, ...order }: BatchOrder): Promise<BatchRecord> {
     const ownerId = identity.ownerId ?? '';
     if (this.#runner === undefined) throw new ApiError('model_loading', 'The model is still loading');
-    const file = this.files.get(ownerId, order.inputFileId, reach);
+    const file = this.files.get(ownerId, order.inputFileId, reach, 'input_file_id');
     if (file.purpose !== 'batch')
       throw new ApiError(
         'invalid_value',

@@ -3,6 +3,7 @@ import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import { newId } from '../../base/ids';
+import { show } from '../../base/json/validate';
 import type { Log } from '../../base/log';
 import type { Reach } from '../../base/reach';
 import { readRecord, syncFolder, TEMPORARY, writeAtomically } from './disk';
@@ -97,10 +98,10 @@ export class FileStore {
   }
 
   /** @throws ApiError `file_not_found`, also for a file that the client may not have. */
-  get(ownerId: string, id: string, reach: Reach = null): FileRecord {
+  get(ownerId: string, id: string, reach: Reach = null, param = 'file_id'): FileRecord {
     const record = this.#files.get(id);
     if (record === undefined || !maySee(record, ownerId, reach))
-      throw new ApiError('file_not_found', 'No file has this id', { param: 'file_id' });
+      throw new ApiError('file_not_found', `${param}: expected the id of a file, got ${show(id)}`, { param });
     return record;
   }
 

@@ -326,7 +326,7 @@ test('refuses what it cannot run, by the name of the field', async () => {
   await expect(create({ output_expires_after: {} })).rejects.toMatchObject(
     bad('output_expires_after', 'unsupported_value'),
   );
-  await expect(create({ input_file_id: 'file_x' })).rejects.toMatchObject(bad('file_id', 'file_not_found', 404));
+  await expect(create({ input_file_id: 'file_x' })).rejects.toMatchObject(bad('input_file_id', 'file_not_found', 404));
   await until(client, await create({}), 'in_progress');
   await expect(create({})).rejects.toMatchObject({ status: 429, code: 'queue_full' });
   await expect(upload(client, [chatLine('a', 'x'.repeat(1000))])).rejects.toMatchObject({

@@ -147,6 +147,7 @@ describe('effect of a field', () => {
         `{"messages":[{"role":"user","content":"Hi"}],"seed":${seed}}`,
       );
       expect(errorOf(reply)).toMatchObject({ status: 400, code: 'invalid_value', param: 'seed' });
+      expect(reply.json.error.message).toMatch(/^seed: expected a 64-bit integer, got -?\d+$/);
     }
   });
 
