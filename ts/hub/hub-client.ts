@@ -167,22 +167,22 @@ export class HubClient {
 
 /** Bytes that arrive in order. */
 class SequentialSource implements ByteSource {
-  readonly #chunks: AsyncIterator<Buffer>;
+  readonly #chunks: AsyncIterator<Buffer, undefined>;
   #chunk: Buffer = Buffer.alloc(0);
   /** Position of the first byte of the chunk. */
   #start = 0;
 
   constructor(chunks: AsyncIterable<Buffer>) {
-    this.#chunks = chunks[Symbol.asyncIterator]();
+    this.#chunks = chunks[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
   }
 
   /** @param position Not before the end of what was read. */
   async read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }> {
     while (position >= this.#start + this.#chunk.length) {
-      const { value, done } = await this.#chunks.next();
-      if (done === true) return { bytesRead: 0 };
+      const { value: next } = await this.#chunks.next();
+      if (next === undefined) return { bytesRead: 0 };
       this.#start += this.#chunk.length;
-      this.#chunk = value;
+      this.#chunk = next;
     }
     const from = position - this.#start;
     const bytesRead = Math.min(length, this.#chunk.length - from);
