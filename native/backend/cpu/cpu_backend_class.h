@@ -29,12 +29,12 @@ namespace capstan {
 
 // Panels that a thread claims at once: two passes of the widest tile.
 constexpr int64_t kGemmPanels = 6;
-// Towards the end. Few rows take one panel after the other.
-inline int64_t least_panels(int64_t num_rows) {
-  return num_rows <= 4 ? 1 : kGemmPanels;
-}
 // Rows of a large step: their activations have the layout that takes the most words.
 constexpr int64_t kManyRows = 64;
+// Towards the end. Few rows take one panel after the other. With many rows, each panel takes long.
+inline int64_t least_panels(int64_t num_rows) {
+  return num_rows <= 4 || num_rows >= kManyRows ? 1 : kGemmPanels;
+}
 
 // Bytes of the keys (the values) of one block in one layer.
 inline int64_t k_block_bytes(const KvLayout& layout) {
