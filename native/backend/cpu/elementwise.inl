@@ -170,9 +170,13 @@ inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) 
     to[i * row.stride] = word[i];
 }
 
+#if defined(CAPSTAN_STORE_COLUMNS) || defined(CAPSTAN_INTERLEAVE)
+#define CAPSTAN_WHOLE_TILES 1
+#endif
+
 // Whether store_act_tile can store `count` rows that begin with `row`.
 inline bool is_whole_tile(const ActTiles& acts, int64_t row, int64_t count) {
-#ifdef CAPSTAN_INTERLEAVE
+#ifdef CAPSTAN_WHOLE_TILES
   return count >= kTileRows && row % kTileRows == 0 && acts.tile_rows == kTileRows &&
          acts.format != ActFormat::kBf16Blocks;
 #else
@@ -181,7 +185,19 @@ inline bool is_whole_tile(const ActTiles& acts, int64_t row, int64_t count) {
 #endif
 }
 
-#ifdef CAPSTAN_INTERLEAVE
+#if defined(CAPSTAN_STORE_COLUMNS)
+static_assert(kTileRows == 6);
+
+// Stores elements [k, k + 16) of the tile of 6 rows that begins with `row`; k is even.
+inline void store_act_tile(const ActTiles& acts, int64_t row, int64_t k, const Vec (&values)[6]) {
+  float* to = reinterpret_cast<float*>(acts.data + row * acts.words) + k * 6;
+  if (acts.format != ActFormat::kBf16Rounded) return vec_store_columns(to, values);
+  Vec rounded[6];
+  for (int r = 0; r < 6; ++r)
+    rounded[r] = vec_round_bf16(values[r]);
+  vec_store_columns(to, rounded);
+}
+#elif defined(CAPSTAN_INTERLEAVE)
 static_assert(kTileRows == 8);
 
 // Stores elements [k, k + 16) of the tile of 8 rows that begins with `row`; k is even. Interleaving two rows, then two
@@ -253,7 +269,7 @@ void pack_rows(const float* x, int64_t stride, int64_t k, const ActTiles& acts, 
       x += stride;
       continue;
     }
-#ifdef CAPSTAN_INTERLEAVE
+#ifdef CAPSTAN_WHOLE_TILES
     int64_t i = 0;
     for (; i + 16 <= k; i += 16) {
       Vec values[kTileRows];

@@ -8,6 +8,8 @@ constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of the reads of each pane
 constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;
 // The next panels are prefetched in at most this many shares, one for each tile of rows.
 constexpr int64_t kMaxShares = 16;
+// A share of at most this many lines is prefetched at once before its tile, so that the steps have no prefetches.
+constexpr int64_t kMaxShareLines = 64;
 
 // Readers of the weights by number type. One step of a chain reads kStepWords 4-byte words of each panel and kActWords
 // words of each row.
@@ -105,6 +107,7 @@ struct TileArgs {
   int64_t ahead_bytes;         // … which each step moves by this
   int64_t tail_steps;          // the last steps of the last part, which prefetch …
   int64_t tail_jump;           // … this many words further
+  bool prefetches;             // false: no step prefetches
 };
 
 // Computes sums (P, R, 16) of one tile.
@@ -127,6 +130,17 @@ template <class W, int R, int P>
         acc[p][r] = vec_zero();
     const bool is_last = part + 1 == args.num_parts;
     int64_t step = 0, end = is_last ? args.steps - args.tail_steps : args.steps;
+    if constexpr (R > 2 && kTileSteps > 1) {
+      if (!args.prefetches) {
+        for (; step + kTileSteps <= args.steps; step += kTileSteps) {
+#pragma GCC unroll 8
+          for (int i = 0; i < kTileSteps; ++i)
+            W::template step<R, P>(a + i * W::kActWords * R, w + i * W::kStepWords, args.panel_words, acc);
+          a += kTileSteps * W::kActWords * R;
+          w += kTileSteps * W::kStepWords;
+        }
+      }
+    }
     for (int segment = 0; segment < 2; ++segment) {
       for (; step < end; ++step) {
 #pragma GCC unroll 4
@@ -246,7 +260,7 @@ struct ActRows {
   // Stores elements [k, k + num_values) of every row r: value_of(r).
   template <class ValueOf>
   void store(int64_t k, int num_values, ValueOf value_of) const {
-#ifdef CAPSTAN_INTERLEAVE
+#ifdef CAPSTAN_WHOLE_TILES
     if (num_values == 16 && count == kTileRows && is_whole_tile(acts, row, count)) {
       Vec values[kTileRows];
       for (int r = 0; r < kTileRows; ++r)
@@ -318,6 +332,7 @@ inline int num_tile_panels(int64_t rows, int64_t left) {
 inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num_tiles, int64_t step_words) {
   const int64_t panel_bytes = tile.panel_words * 4;
   tile.ahead_bytes = step_words * 4;
+  tile.prefetches = true;
   if (num_tiles == 1 || 2 * panels * panel_bytes > kNextPanelsBytes) {
     for (int p = 0; p < panels; ++p)
       tile.ahead[p] = p * tile.panel_words + kPrefetchWords;
@@ -326,6 +341,14 @@ inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num
     return;
   }
   tile.tail_steps = tile.tail_jump = 0;
+  const int64_t share_lines = (panels * panel_bytes / 64 + num_tiles - 1) / num_tiles;
+  if (kTileSteps > 1 && share_lines <= kMaxShareLines) {
+    const char* share = reinterpret_cast<const char*>(tile.w + panels * tile.panel_words) + tile_idx * share_lines * 64;
+    for (int64_t line = 0; line < share_lines; ++line)
+      prefetch_panel(share + line * 64);
+    tile.prefetches = false;
+    return;
+  }
   if (tile_idx >= kMaxShares) return;  // prefetches the line of each step, no extra traffic
   const int64_t shares = num_tiles < kMaxShares ? num_tiles : kMaxShares;
   tile.ahead_bytes = (step_words * 4 + shares - 1) / shares;

@@ -38,9 +38,12 @@ inline void norm_and_rotate(const QkvRowArgs& args, const HeadNorm& norm, int he
 }
 
 inline void copy_head(float* to, const float* from, int head_dim, int padded) {
-  for (int i = 0; i < head_dim; ++i)
+  int i = 0;
+  for (; i + 16 <= head_dim; i += 16)
+    vec_store(to + i, vec_load(from + i));
+  for (; i < head_dim; ++i)
     to[i] = from[i];
-  for (int i = head_dim; i < padded; ++i)
+  for (; i < padded; ++i)
     to[i] = 0;
 }
 

@@ -12,6 +12,12 @@ struct Vec {
 // Tile of the matrix kernels: 6 rows × 1 panel = 12 accumulators, 2 weights and a broadcast in 16 registers.
 constexpr int kTileRows = 6;
 constexpr int kTilePanels = 1;
+// Steps of a tile in one iteration, when there are many rows. GCC reorders four of them and then stores sums.
+#ifdef __clang__
+constexpr int kTileSteps = 4;
+#else
+constexpr int kTileSteps = 2;
+#endif
 
 inline Vec vec_zero() {
   return {_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -139,6 +145,32 @@ inline Vec vec_low_halves(Vec a, Vec b) {
 }
 inline Vec vec_high_halves(Vec a, Vec b) {
   return {a.hi, b.hi};
+}
+
+#define CAPSTAN_STORE_COLUMNS 1
+// Stores (8, 6): lane 0 of all rows, then lane 1 of all rows, and so on.
+inline void store_columns_half(float* p, __m256 a, __m256 b, __m256 c, __m256 d, __m256 e, __m256 f) {
+  // Lanes 0, 1, 4 and 5, then lanes 2, 3, 6 and 7, in pairs of rows.
+  const __m256d low[3] = {_mm256_castps_pd(_mm256_unpacklo_ps(a, b)), _mm256_castps_pd(_mm256_unpacklo_ps(c, d)),
+                          _mm256_castps_pd(_mm256_unpacklo_ps(e, f))};
+  const __m256d high[3] = {_mm256_castps_pd(_mm256_unpackhi_ps(a, b)), _mm256_castps_pd(_mm256_unpackhi_ps(c, d)),
+                           _mm256_castps_pd(_mm256_unpackhi_ps(e, f))};
+  const auto store = [](float* to, const __m256d(&pairs)[3]) {
+    const __m256 parts[3] = {_mm256_castpd_ps(_mm256_unpacklo_pd(pairs[0], pairs[1])),
+                             _mm256_castpd_ps(_mm256_shuffle_pd(pairs[2], pairs[0], 0b1010)),
+                             _mm256_castpd_ps(_mm256_unpackhi_pd(pairs[1], pairs[2]))};
+    for (int i = 0; i < 3; ++i) {
+      _mm_storeu_ps(to + i * 4, _mm256_castps256_ps128(parts[i]));
+      _mm_storeu_ps(to + 24 + i * 4, _mm256_extractf128_ps(parts[i], 1));
+    }
+  };
+  store(p, low);
+  store(p + 12, high);
+}
+// Stores (16, 6).
+inline void vec_store_columns(float* p, const Vec (&rows)[6]) {
+  store_columns_half(p, rows[0].lo, rows[1].lo, rows[2].lo, rows[3].lo, rows[4].lo, rows[5].lo);
+  store_columns_half(p + 48, rows[0].hi, rows[1].hi, rows[2].hi, rows[3].hi, rows[4].hi, rows[5].hi);
 }
 
 inline float vec_reduce_add(Vec a) {

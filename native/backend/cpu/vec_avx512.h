@@ -14,6 +14,7 @@ struct Vec {
 // Tile of the matrix kernels: 8 rows × 3 panels = 24 accumulators, 3 weights and a broadcast in 32 registers.
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
+constexpr int kTileSteps = 1;
 
 inline Vec vec_zero() {
   return {_mm512_setzero_ps()};

@@ -18,6 +18,7 @@ constexpr int kTileRows = 6;
 constexpr int kTileRows = 5;
 #endif
 constexpr int kTilePanels = 1;
+constexpr int kTileSteps = 1;
 
 inline Vec vec_set(float x) {
   const float32x4_t all = vdupq_n_f32(x);
