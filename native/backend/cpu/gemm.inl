@@ -9,11 +9,12 @@ constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;
 // The next panels are prefetched in at most this many shares, one for each tile of rows.
 constexpr int64_t kMaxShares = 16;
 // A share of at most this many lines is prefetched at once before its tile, so that the steps have no prefetches.
-constexpr int64_t kMaxShareLines = 64;
+constexpr int64_t kMaxShareLines = 128;
 
 // Readers of the weights by number type. One step of a chain reads kStepWords 4-byte words of each panel and kActWords
 // words of each row.
 struct F32Weights {
+  static constexpr bool kIsF32 = true;
   static constexpr int kStepWords = 16, kActWords = 1;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
@@ -32,6 +33,7 @@ struct F32Weights {
 };
 
 struct F16Weights {
+  static constexpr bool kIsF32 = false;
   static constexpr int kStepWords = 8, kActWords = 1;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
@@ -52,6 +54,7 @@ struct F16Weights {
 // bf16 weights, float activations. kOddFirst adds in the order of `vdpbf16ps`, for activations rounded to bf16.
 template <bool kOddFirst>
 struct Bf16Weights {
+  static constexpr bool kIsF32 = false;
   static constexpr int kStepWords = 16, kActWords = 2;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
@@ -80,6 +83,7 @@ struct Bf16Weights {
 
 #ifdef CAPSTAN_BF16_DOT
 struct Bf16DotWeights {
+  static constexpr bool kIsF32 = false;
   static constexpr int kStepWords = 16, kActWords = 1;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
@@ -130,14 +134,15 @@ template <class W, int R, int P>
         acc[p][r] = vec_zero();
     const bool is_last = part + 1 == args.num_parts;
     int64_t step = 0, end = is_last ? args.steps - args.tail_steps : args.steps;
-    if constexpr (R > 2 && kTileSteps > 1) {
+    if constexpr (R > 2 && kF32TileSteps > 1) {
+      constexpr int kSteps = W::kIsF32 ? kF32TileSteps : kTileSteps;
       if (!args.prefetches) {
-        for (; step + kTileSteps <= args.steps; step += kTileSteps) {
+        for (; step + kSteps <= args.steps; step += kSteps) {
 #pragma GCC unroll 8
-          for (int i = 0; i < kTileSteps; ++i)
+          for (int i = 0; i < kSteps; ++i)
             W::template step<R, P>(a + i * W::kActWords * R, w + i * W::kStepWords, args.panel_words, acc);
-          a += kTileSteps * W::kActWords * R;
-          w += kTileSteps * W::kStepWords;
+          a += kSteps * W::kActWords * R;
+          w += kSteps * W::kStepWords;
         }
       }
     }
@@ -342,7 +347,7 @@ inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num
   }
   tile.tail_steps = tile.tail_jump = 0;
   const int64_t share_lines = (panels * panel_bytes / 64 + num_tiles - 1) / num_tiles;
-  if (kTileSteps > 1 && share_lines <= kMaxShareLines) {
+  if (kF32TileSteps > 1 && share_lines <= kMaxShareLines) {
     const char* share = reinterpret_cast<const char*>(tile.w + panels * tile.panel_words) + tile_idx * share_lines * 64;
     for (int64_t line = 0; line < share_lines; ++line)
       prefetch_panel(share + line * 64);

@@ -12,11 +12,13 @@ struct Vec {
 // Tile of the matrix kernels: 6 rows × 1 panel = 12 accumulators, 2 weights and a broadcast in 16 registers.
 constexpr int kTileRows = 6;
 constexpr int kTilePanels = 1;
-// Steps of a tile in one iteration, when there are many rows. GCC reorders four of them and then stores sums.
+// Steps of a tile in one iteration, when there are many rows. With more, the compilers reorder them and store sums.
 #ifdef __clang__
-constexpr int kTileSteps = 4;
+constexpr int kTileSteps = 1;
+constexpr int kF32TileSteps = 4;
 #else
 constexpr int kTileSteps = 2;
+constexpr int kF32TileSteps = 2;
 #endif
 
 inline Vec vec_zero() {

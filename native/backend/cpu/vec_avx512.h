@@ -15,6 +15,7 @@ struct Vec {
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
 constexpr int kTileSteps = 1;
+constexpr int kF32TileSteps = 1;
 
 inline Vec vec_zero() {
   return {_mm512_setzero_ps()};

@@ -19,6 +19,7 @@ constexpr int kTileRows = 5;
 #endif
 constexpr int kTilePanels = 1;
 constexpr int kTileSteps = 1;
+constexpr int kF32TileSteps = 1;
 
 inline Vec vec_set(float x) {
   const float32x4_t all = vdupq_n_f32(x);

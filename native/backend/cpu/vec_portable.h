@@ -14,6 +14,7 @@ struct Vec {
 constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
 constexpr int kTileSteps = 1;
+constexpr int kF32TileSteps = 1;
 
 #define CAPSTAN_LANES for (int i = 0; i < 16; ++i)
 
