@@ -164,7 +164,7 @@ void CpuBackend::run_panels(const GemmArgs& args, const CpuMatrix& matrix, int t
 void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
   CAPSTAN_CHECK(args.acts.words == act_tiles(nullptr, args.acts.rows, matrix).words);
   if (profile_ != nullptr) count_product(args.acts, matrix);
-  team_.for_pieces(matrix.num_panels, kGemmPanels, least_panels(args.acts.rows),
+  team_.for_pieces(matrix.num_panels, kGemmPanels, least_panels(args.acts.rows, kernels_.tile_panels),
                    [&](int thread, int64_t begin, int64_t end) { run_panels(args, matrix, thread, begin, end); });
 }
 

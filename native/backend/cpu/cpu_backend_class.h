@@ -31,9 +31,10 @@ namespace capstan {
 constexpr int64_t kGemmPanels = 6;
 // Rows of a large step: their activations have the layout that takes the most words.
 constexpr int64_t kManyRows = 64;
-// Towards the end. Few rows take one panel after the other. With many rows, each panel takes long.
-inline int64_t least_panels(int64_t num_rows) {
-  return num_rows <= 4 || num_rows >= kManyRows ? 1 : kGemmPanels;
+// Towards the end. Few rows take one panel after the other. With many rows, each tile takes long.
+inline int64_t least_panels(int64_t num_rows, int tile_panels) {
+  if (num_rows <= 4) return 1;
+  return num_rows >= kManyRows ? tile_panels : kGemmPanels;
 }
 
 // Bytes of the keys (the values) of one block in one layer.

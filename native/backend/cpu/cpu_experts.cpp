@@ -122,7 +122,8 @@ void CpuBackend::for_expert_panels(MatrixOf matrix_of, Work work) {
     if (expert_plan_.num_pairs(expert) > 0) total += matrix_of(expert).num_panels;
     expert_panels_[static_cast<size_t>(expert) + 1] = total;
   }
-  team_.for_pieces(total, kGemmPanels, least_panels(num_tokens()), [&](int thread, int64_t begin, int64_t end) {
+  const int64_t least = least_panels(num_tokens(), kernels_.tile_panels);
+  team_.for_pieces(total, kGemmPanels, least, [&](int thread, int64_t begin, int64_t end) {
     auto next = std::upper_bound(expert_panels_.begin(), expert_panels_.end(), begin);
     for (; begin < end; ++next) {
       const int64_t first = *(next - 1), last = std::min(end, *next);

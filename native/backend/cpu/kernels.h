@@ -307,6 +307,7 @@ struct QuantGroupArgs {
 
 struct CpuKernels {
   int tile_rows;
+  int tile_panels;            // of the widest tile
   ActFormat bf16_act_format;  // of many rows (act_tiles.h): kBf16Rounded, kBf16Pairs or kBf16Blocks
   ActFormat int8_act_format;  // of many rows: kInt8 or kInt8Blocks
   void (*gemm)(const GemmArgs& args);

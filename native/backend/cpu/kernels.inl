@@ -32,10 +32,10 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 #endif
 
 const CpuKernels CAPSTAN_KERNELS = {
-    kTileRows,    kBf16ActFormat, kInt8ActFormat,   gemm_any,       rms_norm,          pack_rows,
-    quantize_row, quantize_group, qkv_row,          attention,      combine_chunks,    add_residual,
-    layer_norm,   activate,       add_row,          weighted_sum,   lora_update,       head_squares,
-    scale_logits, gated_row,      per_layer_inputs, kSampleKernels, kRecurrentKernels,
+    kTileRows,    kTilePanels,  kBf16ActFormat, kInt8ActFormat,   gemm_any,       rms_norm,
+    pack_rows,    quantize_row, quantize_group, qkv_row,          attention,      combine_chunks,
+    add_residual, layer_norm,   activate,       add_row,          weighted_sum,   lora_update,
+    head_squares, scale_logits, gated_row,      per_layer_inputs, kSampleKernels, kRecurrentKernels,
 };
 
 }  // namespace capstan
