@@ -95,8 +95,6 @@ std::unique_ptr<Matrix> CudaBackend::load_matrix(const MatrixSource& source, con
     if (uploader_ == nullptr) uploader_ = std::make_unique<Uploader>(stream_);
     auto matrix = upload_matrix(source, {dtype_, features_.codes, quantize_group_}, *uploader_, progress);
     const bool has_codes = matrix->device.codes.kind != CodeKind::kNone;
-    // NOTE: launch_gemm_wgmma has no kernels for codes, and all products of a step share one layout of activations.
-    if (has_codes) has_wgmma_ = false, info_.isa = "mma";
     const auto& groups = source.slices[0].tensor->groups;
     const bool is_fp8 = groups != nullptr && groups->layout == CodeLayout::kFp8;
     const bool could_be_kept = is_fp8 || file_groups(source.slices[0]).type.bits > 0;

@@ -82,6 +82,10 @@ CAPSTAN_BOTH constexpr int gemm_shared_bytes(int tokens) {
 // ---- tiles
 
 constexpr int kTokenWidths[] = {64, 96, 128, 256};
+// Kernels for codes take long to compile, and narrow tiles take longer to convert codes than to multiply them.
+CAPSTAN_BOTH constexpr bool has_code_kernel(int width) {
+  return width >= 128;
+}
 
 // Enumerates all (block of features, block of tokens) tiles. Within a band of kBand blocks of tokens, tokens vary
 // fastest, so that tiles that run at the same time share both operands in L2.
@@ -123,11 +127,12 @@ constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
 // The tile width with the shortest total time over all rounds of tiles; among equals the widest. The time of a tile is
 // its width plus a constant for its weights: they come from L2, which delivers about half the bytes per cycle that
 // tiles of 64 tokens would consume.
-inline int choose_width(int64_t rows, int tokens, int multiprocessors, int k_splits = 1) {
+inline int choose_width(int64_t rows, int tokens, int multiprocessors, int k_splits = 1, bool has_codes = false) {
   constexpr int kOfWeights = kBlockFeatures / 2;
   int best = 0;
   int64_t least = 0;
   for (const int width : kTokenWidths) {
+    if (has_codes && !has_code_kernel(width)) continue;
     const int64_t rounds =
         (int64_t{tile_order(rows, tokens, width).size()} * k_splits + multiprocessors - 1) / multiprocessors;
     const int64_t time = rounds * (width + kOfWeights);

@@ -118,6 +118,10 @@ TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
   // Few tokens get the narrowest width, very many the widest.
   EXPECT_EQ(choose_width(2048, 65, 132), 64);
   EXPECT_EQ(choose_width(17920, 65536, 132), 256);
+  // Kernels for codes have the two widest tiles.
+  EXPECT_EQ(choose_width(1536, 1024, 132, 1, true), 128);
+  EXPECT_EQ(choose_width(17920, 1024, 132, 1, true), 256);
+  EXPECT_EQ(choose_width(2048, 65, 132, 1, true), 128);
   for (int64_t rows = 16; rows <= 20000; rows += 1232)
     for (int tokens = 65; tokens <= 8192; tokens += 391) {
       const auto rounds = [&](int width) { return (tile_order(rows, tokens, width).size() + 131) / 132; };
@@ -226,6 +230,26 @@ TEST(cuda_wgmma_is_not_used_when_deterministic) {
   EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
 }
 
+TEST(cuda_wgmma_decoder_with_codes_has_the_bits_of_decoded_weights) {
+  const Hopper hopper;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    DecoderShape shape;
+    shape.file_dtype = format == WeightFormat::kInt8 ? DType::kBf16 : DType::kF16;
+    DecoderFixture fixture(shape);
+    RunOptions options = cuda_options(shape.file_dtype, false);
+    options.format = format;
+    const Prompts prompts = {random_ids(1, 90, shape.vocab_size), random_ids(2, 40, shape.vocab_size)};
+    const LogProbs wanted = fixture.run(options, prompts);
+    setenv("CAPSTAN_CUDA_WITHOUT", "codes", 1);
+    const LogProbs decoded = fixture.run(options, prompts);
+    setenv("CAPSTAN_CUDA_WITHOUT", "wgmma", 1);
+    const LogProbs without_wgmma = fixture.run(options, prompts);
+    unsetenv("CAPSTAN_CUDA_WITHOUT");
+    EXPECT(is_same(wanted, decoded));
+    EXPECT(!is_same(wanted, without_wgmma));
+  }
+}
+
 // Row-major activations are copied from the ranks that computed them.
 TEST(cuda_wgmma_two_shot_all_reduce_changes_no_bit) {
   DecoderShape shape;
@@ -254,10 +278,6 @@ TEST(cuda_wgmma_engine_answers_like_mma) {
   Session fast(request);
   EXPECT_EQ(fast.info().isa, std::string("wgmma"));
   EXPECT(fast.wait(fast.submit(prompt, 4)).token_ids == plain.wait(plain.submit(prompt, 4)).token_ids);
-  // Products with codes have no such kernels.
-  LoadRequest quantized = request;
-  quantized.quantization = Quantization::kInt8;
-  EXPECT_EQ(Session(quantized).info().isa, std::string("mma"));
   // The code for the device is PTX of an older architecture.
   cuda_host::set_ptx_version(80);
   EXPECT_EQ(Session(request).info().isa, std::string("mma"));

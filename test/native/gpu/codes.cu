@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cuda/codes.h"
+#include "cuda/wgmma_layout.h"
 #include "test/native/gpu/kernel_testing.h"
 
 namespace capstan::testing {
@@ -169,12 +170,12 @@ bool has_blocks_for(const QuantizedTensor& quantized, const CodeCase& shape) {
 }
 
 template <class Check>
-void for_each_case(const Check& check) {
+void for_each_case(const std::vector<CodeCase>& cases, const Check& check) {
   std::set<CodeKind> kinds;
   for (const FloatType type : kTypes)
     for (const QuantizedTensor& quantized : tensors()) {
       int num_kept = 0;
-      for (const CodeCase& shape : kCases) {
+      for (const CodeCase& shape : cases) {
         if (!has_blocks_for(quantized, shape)) continue;
         const OnDevice<float> bias(noise(3, round_up(shape.rows, 16), 1));
         const std::unique_ptr<Twins> twins = make_twins(quantized, type, shape, bias.get());
@@ -190,7 +191,7 @@ void for_each_case(const Check& check) {
 }
 
 TEST(kernel_gemm_of_codes_has_the_bits_of_decoded_weights) {
-  for_each_case([](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
+  for_each_case(kCases, [](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
     const DepthSplit& split = twins.plain.split;
     constexpr int kMostTokens = 70;
     const OnDevice<uint16_t> acts(packed_acts(type, noise(2, kMostTokens * shape.cols, 1), kMostTokens, split));
@@ -234,8 +235,58 @@ TEST(kernel_gemm_of_codes_has_the_bits_of_decoded_weights) {
   });
 }
 
+TEST(kernel_gemm_wgmma_of_codes_has_the_bits_of_decoded_weights) {
+  if (!has_wgmma()) return;
+  std::vector<CodeCase> cases = {{40, 96, 96}, {16, 144, 1152, 288}, {24, 256, 512, 256}, {48, 128, 1024, 640}};
+  // Two blocks share K. The second one begins inside of a part.
+  cases.push_back({16, 4352, 4352});
+  for_each_case(cases, [](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
+    const DepthSplit& split = twins.plain.split;
+    const int num_tokens = shape.cols > 4096 ? 3 : 70;
+    const std::vector<float> acts = rounded(type, noise(2, num_tokens * shape.cols, 1));
+    std::vector<uint16_t> act_bits(static_cast<size_t>(num_tokens * split.padded()), 0);
+    for (int64_t token = 0; token < num_tokens; ++token)
+      for (int64_t k = 0; k < shape.cols; ++k)
+        act_bits[static_cast<size_t>(token * split.padded() + split.place(k))] =
+            bits_of(type, acts[static_cast<size_t>(token * shape.cols + k)]);
+    const OnDevice<uint16_t> device_acts(act_bits);
+    ActMaps maps;
+    EXPECT(make_act_maps(maps, device_acts.get(), num_tokens, split.padded()));
+    const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(shape.rows, num_tokens)), 0));
+    const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+    const auto run = [&](const DeviceMatrix& weights, GemmOutput output, int width) {
+      const int64_t stride = shape.rows + 3;
+      const OnDevice<float> out(noise(4, num_tokens * stride, 1));
+      const OnDevice<uint16_t> gated(static_cast<size_t>(num_tokens * gated_split.padded()));
+      GemmArgs args;
+      args.type = type;
+      args.output = output;
+      args.weights = weights;
+      args.act_maps = &maps;
+      args.num_tokens = num_tokens;
+      args.out = out.get();
+      args.out_stride = stride;
+      args.gated = gated.get();
+      args.gated_split = gated_split;
+      if (!has_acts(output)) args.tile_flags = flags.get();
+      launch_gemm_wgmma(args, 2, stream(), width);
+      std::vector<uint32_t> bits;
+      for (const float value : out.read())
+        bits.push_back(float_bits(value));
+      for (const uint16_t value : gated.read())
+        bits.push_back(value);
+      return bits;
+    };
+    const GemmOutput output = shape.rows == 48   ? GemmOutput::kGated
+                              : shape.rows == 40 ? GemmOutput::kResidual
+                                                 : GemmOutput::kStore;
+    const int width = shape.rows == 24 ? 256 : 128;
+    if (run(twins.coded, output, width) != run(twins.plain, output, 96)) fail(__FILE__, __LINE__, what);
+  });
+}
+
 TEST(kernel_embedding_of_codes_has_the_bits_of_decoded_weights) {
-  for_each_case([](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
+  for_each_case(kCases, [](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
     const std::vector<int32_t> ids = {0, 7, 8, 15, static_cast<int32_t>(shape.rows) - 1};
     const OnDevice<int32_t> device_ids(ids);
     const auto run = [&](const DeviceMatrix& table) {
