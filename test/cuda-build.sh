@@ -67,6 +67,7 @@ echo "$(wc -l < "$OUT/report.txt") kernels are within the limits of $TABLE"
 
 KERNELS=$OUT/cuda/CMakeFiles/capstan_cuda_objects.dir/kernels
 python3 test/cuda-targets.py --kernels gemm_wgmma_kernel "$KERNELS/gemm_wgmma.cu.o" HGMMA UTMALDG UBLKCP
+for codes in plain any; do python3 test/cuda-targets.py --kernels gemm_wgmma_kernel "$KERNELS/gemm_wgmma_$codes.cu.o" HGMMA UTMALDG; done
 python3 test/cuda-targets.py --kernels attention_wgmma_kernel "$KERNELS/attention_wgmma.cu.o" HGMMA
 
 if [ $target = all ]; then
@@ -79,7 +80,7 @@ if [ $target = all ]; then
   # The kernels with waits, with limits of those.
   LIMITED=build/cuda-limited
   CAPSTAN_CUDA_ARCHS=90a cmake -S cuda -B "$LIMITED" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCAPSTAN_LIMITED_SPINS=ON > "$OUT/configure-limited.log"
-  make -C "$LIMITED" -s -j"$(nproc)" kernels/gemm_wgmma.cu.o kernels/attention_wgmma.cu.o > "$OUT/limited.log" 2>&1 || { tail -20 "$OUT/limited.log"; exit 1; }
+  make -C "$LIMITED" -s -j"$(nproc)" kernels/gemm_wgmma.cu.o kernels/gemm_wgmma_plain.cu.o kernels/attention_wgmma.cu.o > "$OUT/limited.log" 2>&1 || { tail -20 "$OUT/limited.log"; exit 1; }
 fi
 
 # The linked library depends on no NVIDIA library. Without a driver the addon opens it and reports why it is not used.

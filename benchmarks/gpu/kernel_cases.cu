@@ -231,6 +231,8 @@ std::vector<KernelCase> repeated_cases() {
     for (const auto& [name, tokens, tiny_tokens] :
          std::vector<std::tuple<const char*, int, int>>{{"qkv", 65, 65}, {"down", 256, 66}, {"gate_up", 1024, 67}})
       cases.push_back(gemm_case(layer(name), size(tokens, tiny_tokens), GemmKernel::kWgmma));
+    cases.push_back(gemm_case(layer("down"), size(256, 66), GemmKernel::kWgmma, 8));
+    cases.push_back(gemm_case(layer("gate_up"), size(1024, 67), GemmKernel::kWgmma, 4));
     cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true}));
     cases.push_back(attention_case({1, size(1024, 70), size(1024, 70), true, false, 256}));
   }

@@ -180,6 +180,9 @@ std::vector<KernelCase> cases_of(const std::string& group) {
           cases.push_back(gemm_case(layer, count, GemmKernel::kGemv, bits));
         for (const int count : is_tiny ? std::vector<int>{9} : std::vector<int>{8, 64, 256})
           cases.push_back(gemm_case(layer, count, GemmKernel::kGemm, bits));
+        if (!has_wgmma() || layer.rows >= 100000) continue;
+        for (const int count : is_tiny ? std::vector<int>{9} : std::vector<int>{128, 256, 1024})
+          cases.push_back(gemm_case(layer, count, GemmKernel::kWgmma, bits));
       }
   if (is_selected("attention"))
     for (const auto& [num_seqs, context] :

@@ -26,7 +26,7 @@ def shown(line, field, form):
 
 def line_of(kernel):
     """The kernel with the place of its definition."""
-    for file in sorted(glob.glob('cuda/kernels/*.cu')):
+    for file in sorted(glob.glob('cuda/kernels/*')):
         with open(file, encoding='utf-8') as stream:
             for number, text in enumerate(stream, 1):
                 if re.search(rf'\b{kernel}\(', text) and not text.lstrip().startswith(('//', 'launch')):

@@ -111,27 +111,27 @@ struct CodeStream {
   using Source = typename Tile::Source;
   const DeviceMatrix& matrix;
   Tile tiles[kStageTiles];
-  Source next_part;           // of the next K tile; null after the last row
+  Source source;              // of the next K tile; null after the last row
   int next_step, part_steps;  // within its part of K, in K tiles
 
   __device__ __forceinline__ CodeStream(const DeviceMatrix& matrix, int64_t tile, int first_k_tile) : matrix(matrix) {
     part_steps = static_cast<int>(matrix.split.padded_part / kTileDepth);
     next_step = first_k_tile % part_steps;
-    next_part = tile * kTileRows < matrix.rows ? Tile::source(matrix, tile, first_k_tile / part_steps) : Source{};
+    source = tile * kTileRows < matrix.rows ? Tile::source(matrix, tile, first_k_tile / part_steps) : Source{};
   }
   // `num_tiles`, here and below: K tiles before the end of K, which may be fewer than those of a stage, or more.
   __device__ __forceinline__ void load(int num_tiles) {
 #pragma unroll
     for (int i = 0; i < kStageTiles; ++i) {
-      if (i >= num_tiles || !next_part) break;
-      tiles[i].load(matrix, next_part, next_step);
-      if (++next_step == part_steps) next_step = 0, next_part = next_part.next_part(matrix, part_steps);
+      if (i >= num_tiles || !source) break;
+      tiles[i].load(matrix, source, next_step);
+      if (++next_step == part_steps) next_step = 0, source = source.next_part(matrix, part_steps);
     }
   }
   __device__ __forceinline__ void operands(int num_tiles, uint32_t (&a)[kStageSteps][4]) const {
 #pragma unroll
     for (int i = 0; i < kStageTiles; ++i) {
-      const TileOperands tile = i < num_tiles && next_part ? tiles[i].operands(matrix) : TileOperands{};
+      const TileOperands tile = i < num_tiles && source ? tiles[i].operands(matrix) : TileOperands{};
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         a[2 * i][j] = tile.low[j], a[2 * i + 1][j] = tile.high[j];

@@ -93,9 +93,9 @@ rehearse_faults() {
   GPU_PROGRAMS=$OUT_DIR/wrong-bit.tree/bin call wrong-bit repeats && fail 'expected a failure' wrong-bit
   expect wrong-bit 'norm x3: norm_kernel \(cuda/kernels/rows.cu:[0-9]+\): other bits in repeat 2, output 0, word [0-9]+ of '
 
-  plant hang gpu_kernels cuda/kernels/gemm_wgmma.cu 's/mbarrier_arrive_expect_tx(full, /&16 + /' cuda/kernels/gemm_wgmma.cu
+  plant hang gpu_kernels cuda/kernels/gemm_wgmma_kernel.h 's/mbarrier_arrive_expect_tx(full, /&16 + /' cuda/kernels/gemm_wgmma.cu
   GPU_PROGRAMS=$OUT_DIR/hang.tree/bin call hang repeats && fail 'expected a failure' hang
-  expect hang 'wgmma qkv x65: gemm_wgmma_kernel \(cuda/kernels/gemm_wgmma.cu:[0-9]+\): hung, waits at cuda/kernels/gemm_wgmma.cu:[0-9]+'
+  expect hang 'wgmma qkv x65: gemm_wgmma_kernel \(cuda/kernels/gemm_wgmma_kernel.h:[0-9]+\): hung, waits at cuda/kernels/gemm_wgmma_kernel.h:[0-9]+'
   # The cases after the hung ones run in new processes.
   expect hang '^repeats: '
   grep -q '"name":"sample top_k' "$OUT_DIR"/hang/repeats/repeats.jsonl || fail 'expected the cases after those that hang' hang
