@@ -75,7 +75,8 @@ void CudaBackend::capture_step() {
       std::fprintf(stderr, "capstan: CUDA: a step runs without a CUDA graph, which could not be made: %s\n",
                    failure.c_str());
   }
-  // NOTE: this includes what other processes, and loads of adapters, allocate meanwhile. That may cost a plan its graph.
+  // NOTE: this includes what other processes, and loads of adapters, allocate meanwhile. That may cost a plan its
+  // graph.
   const int64_t taken = std::max<int64_t>(before - memory().free, 0);
   if (!ranks_->all_agree((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {
     plans_without_graph_.insert(plan_);

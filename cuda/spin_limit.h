@@ -55,8 +55,13 @@ __device__ __forceinline__ void fail_spin(const char* file, int line, uint32_t a
     report->address = address;
     report->parity = parity;
     report->line = line;
-    for (size_t i = 0; i + 1 < sizeof report->file && file[i] != 0; ++i)
-      report->file[i] = file[i];
+    // The end of a long path.
+    const char* end = file;
+    while (*end != 0)
+      ++end;
+    const char* const from = end - file < int{sizeof report->file} ? file : end - (sizeof report->file - 1);
+    for (int i = 0; from + i < end; ++i)
+      report->file[i] = from[i];
     __threadfence_system();
     report->is_complete = 1;
     __threadfence_system();

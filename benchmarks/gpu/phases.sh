@@ -142,7 +142,7 @@ phase_repeats() {
       echo "  $after with limited waits:"
       limited gpu_kernels "${arguments[@]}" "only=$after" 2>&1 > /dev/null | grep '^  ' | head -5 | tee "$BUILD/repeats/wait.log"
       # The place of the wait, for the table.
-      grep -oE '[a-z_/]+\.(cu|h):[0-9]+' "$BUILD/repeats/wait.log" | head -1 | sed "s|.*|{\"name\":\"$after\",\"waits_at\":\"&\"}|" >> "$BUILD/repeats/waits.jsonl"
+      grep -oE '(cuda|test)/[a-z_/]+\.(cu|h):[0-9]+' "$BUILD/repeats/wait.log" | head -1 | sed "s|.*|{\"name\":\"$after\",\"waits_at\":\"&\"}|" >> "$BUILD/repeats/waits.jsonl"
     fi
   done
   return $status
