@@ -176,6 +176,9 @@ inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) 
 
 // Whether store_act_tile can store `count` rows that begin with `row`.
 inline bool is_whole_tile(const ActTiles& acts, int64_t row, int64_t count) {
+#ifdef CAPSTAN_STORE_COLUMNS
+  if (acts.format == ActFormat::kBf16Pairs) return false;  // no kernel for these tiles reads it
+#endif
 #ifdef CAPSTAN_WHOLE_TILES
   return count >= kTileRows && row % kTileRows == 0 && acts.tile_rows == kTileRows &&
          acts.format != ActFormat::kBf16Blocks;
