@@ -1,5 +1,4 @@
 #include "native/model/checkpoint_files.h"
-#include "native/backend/weight_faults.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "native/backend/weight_faults.h"
 #include "native/base/error.h"
 
 namespace capstan {

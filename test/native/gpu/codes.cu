@@ -190,6 +190,15 @@ void for_each_case(const std::vector<CodeCase>& cases, const Check& check) {
   EXPECT_EQ(kinds.size(), size_t{5});
 }
 
+std::vector<uint32_t> output_bits(const OnDevice<float>& out, const OnDevice<uint16_t>& gated) {
+  std::vector<uint32_t> bits;
+  for (const float value : out.read())
+    bits.push_back(float_bits(value));
+  for (const uint16_t value : gated.read())
+    bits.push_back(value);
+  return bits;
+}
+
 TEST(kernel_gemm_of_codes_has_the_bits_of_decoded_weights) {
   for_each_case(kCases, [](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
     const DepthSplit& split = twins.plain.split;
@@ -214,12 +223,7 @@ TEST(kernel_gemm_of_codes_has_the_bits_of_decoded_weights) {
       alone.product = args;
       alone.max_blocks = 2;
       is_gemv ? launch_gemv(alone, stream()) : launch_gemm(args, device_resources(), stream());
-      std::vector<uint32_t> bits;
-      for (const float value : out.read())
-        bits.push_back(float_bits(value));
-      for (const uint16_t value : gated.read())
-        bits.push_back(value);
-      return bits;
+      return output_bits(out, gated);
     };
     const auto expect_same = [&](int tokens, GemmOutput output, bool is_gemv) {
       if (run(twins.coded, tokens, output, is_gemv) != run(twins.plain, tokens, output, is_gemv))
@@ -270,12 +274,7 @@ TEST(kernel_gemm_wgmma_of_codes_has_the_bits_of_decoded_weights) {
       args.gated_split = gated_split;
       if (!has_acts(output)) args.tile_flags = flags.get();
       launch_gemm_wgmma(args, 2, stream(), width);
-      std::vector<uint32_t> bits;
-      for (const float value : out.read())
-        bits.push_back(float_bits(value));
-      for (const uint16_t value : gated.read())
-        bits.push_back(value);
-      return bits;
+      return output_bits(out, gated);
     };
     const GemmOutput output = shape.rows == 48   ? GemmOutput::kGated
                               : shape.rows == 40 ? GemmOutput::kResidual

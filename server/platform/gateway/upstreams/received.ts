@@ -71,7 +71,8 @@ export async function receive(response: UpstreamResponse, options: ReceiveOption
       response: { ...response, rawHeaders: headers },
       reader: isEvents ? new PassedStream(options) : new PassedJson(options),
     };
-  const mismatch = `The upstream responded with ${show(type)}, but the request asks for ${isStream ? 'a stream' : 'JSON'}`;
+  const wanted = isStream ? 'a stream' : 'JSON';
+  const mismatch = `The upstream responded with ${show(type)}, but the request asks for ${wanted}`;
   if (isEvents) {
     if (!isStream) throw unread(response, mismatch);
     return { response: { ...response, rawHeaders: headers }, reader: new ConvertedStream(converted, memory) };
@@ -80,7 +81,7 @@ export async function receive(response: UpstreamResponse, options: ReceiveOption
     const whole = await readPaid(body, options);
     if (isStream) throw new UnusableResponse(mismatch, spentOn(whole));
     const json = convertWhole(converted, whole);
-    hold(memory, Buffer.byteLength(json), spentOn(whole));
+    hold(memory, Buffer.byteLength(json), () => spentOn(whole));
     return {
       response: jsonResponse({ ...response, rawHeaders: headers }, json),
       reader: new KnownUsage(converted, memory),
@@ -98,17 +99,17 @@ async function readPaid(body: ResponseBody, { idleTimeoutMs, memory }: ReceiveOp
     numBytes += length;
     if (numBytes > MAX_WHOLE_BYTES)
       throw new UnusableResponse(`The upstream responded with more than ${MAX_WHOLE_BYTES} bytes`, { numBytes });
-    hold(memory, numBytes, { numBytes });
+    hold(memory, numBytes, () => ({ numBytes }));
   };
   return readWhole(body, onPiece, idleTimeoutMs);
 }
 
-function hold(memory: ResponseMemory, numBytes: number, spent: Spent): void {
+function hold(memory: ResponseMemory, numBytes: number, spent: () => Spent): void {
   try {
     memory.resize(numBytes);
   } catch (error) {
     const { code, message } = toApiError(error);
-    throw new UnusableResponse(message, spent, { code, cause: error });
+    throw new UnusableResponse(message, spent(), { code, cause: error });
   }
 }
 
